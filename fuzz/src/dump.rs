@@ -1,6 +1,6 @@
 //! The payload of RESTORE.
 
-use larder_protocol::dump::{DumpLimits, Dumped, reseal};
+use larder_protocol::dump::{DumpLimits, DumpValue, reseal};
 
 const LIMITS: DumpLimits = DumpLimits {
     text_bytes: 1 << 16,
@@ -12,15 +12,15 @@ pub fn dump(bytes: &[u8]) {
     let mut sealed = bytes.to_vec();
     reseal(&mut sealed);
     for payload in [bytes, &sealed] {
-        let Ok(dumped) = Dumped::decode(payload, LIMITS) else {
+        let Ok(dumped) = DumpValue::decode(payload, LIMITS) else {
             continue;
         };
         let size = match &dumped {
-            Dumped::Text(text) | Dumped::Json(text) => text.len(),
-            Dumped::Hash(fields) => fields.iter().map(|it| it.name.len() + it.value.len()).sum(),
+            DumpValue::Text(text) | DumpValue::Json(text) => text.len(),
+            DumpValue::Hash(fields) => fields.iter().map(|it| it.name.len() + it.value.len()).sum(),
         };
         assert!(size <= 1 << 16, "{size} bytes");
-        assert_eq!(Dumped::decode(&dumped.encode(), LIMITS), Ok(dumped));
+        assert_eq!(DumpValue::decode(&dumped.encode(), LIMITS), Ok(dumped));
     }
 }
 
@@ -28,5 +28,5 @@ pub fn dump(bytes: &[u8]) {
 pub fn is_dump(bytes: &[u8]) -> bool {
     let mut sealed = bytes.to_vec();
     reseal(&mut sealed);
-    Dumped::decode(&sealed, LIMITS).is_ok()
+    DumpValue::decode(&sealed, LIMITS).is_ok()
 }

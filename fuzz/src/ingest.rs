@@ -44,10 +44,10 @@ pub fn csv(bytes: &[u8]) {
     if choice & 32 != 0 {
         options.escape = Some(b'\\');
     }
-    let whole = read(text, Format::Csv, &options, usize::MAX);
-    check(text, &options, &whole);
-    check_cut(text, Format::Csv, &options, &whole);
-    if let Ok(rows) = whole
+    let complete = read(text, Format::Csv, &options, usize::MAX);
+    check(text, &options, &complete);
+    check_cut(text, Format::Csv, &options, &complete);
+    if let Ok(rows) = complete
         && matches!(options.value, ValueSpec::Column(_))
     {
         let again = InputOptions {
@@ -77,9 +77,9 @@ pub fn json_lines(bytes: &[u8]) {
     if choice & 8 != 0 {
         options.key.push("w".into());
     }
-    let whole = read(text, Format::JsonLines, &options, usize::MAX);
-    check(text, &options, &whole);
-    check_cut(text, Format::JsonLines, &options, &whole);
+    let complete = read(text, Format::JsonLines, &options, usize::MAX);
+    check(text, &options, &complete);
+    check_cut(text, Format::JsonLines, &options, &complete);
 }
 
 /// Any bytes are rows up to their end, or rows followed by an error. Encoding the rows yields the same bytes.
@@ -149,15 +149,20 @@ fn check(text: &[u8], options: &InputOptions, outcome: &Result<Vec<Row>, Error>)
 }
 
 /// Compares with chunks whose size depends on the first byte.
-fn check_cut(text: &[u8], format: Format, options: &InputOptions, whole: &Result<Vec<Row>, Error>) {
+fn check_cut(
+    text: &[u8],
+    format: Format,
+    options: &InputOptions,
+    complete: &Result<Vec<Row>, Error>,
+) {
     // Zero bytes are detected per chunk.
     if text.contains(&0) {
         return;
     }
     let chunk_bytes = 4 + usize::from(text.first().copied().unwrap_or_default() % 64);
     let cut = read(text, format, options, chunk_bytes);
-    match (whole, &cut) {
-        (Ok(whole), Ok(cut)) => assert_eq!(cut, whole, "in chunks of {chunk_bytes}"),
+    match (complete, &cut) {
+        (Ok(complete), Ok(cut)) => assert_eq!(cut, complete, "in chunks of {chunk_bytes}"),
         // A chunk may be too small for all comments at the start of a file. A CR in them is then taken for a line end.
         (Ok(_), Err(error)) => {
             let error = error.to_string();
@@ -177,7 +182,7 @@ fn read(
     chunk_bytes: usize,
 ) -> Result<Vec<Row>, Error> {
     let rows = Arc::new(Mutex::new(Vec::new()));
-    let sink = Box::new(Kept(Arc::clone(&rows)));
+    let sink = Box::new(CollectedRows(Arc::clone(&rows)));
     let chunk_bytes = chunk_bytes.min(text.len() + 1);
     let count = ingest_text(text.to_vec(), format, options, chunk_bytes, sink)?;
     let rows = std::mem::take(&mut *rows.lock().expect("no panic"));
@@ -202,9 +207,9 @@ fn write_csv(rows: &[Row]) -> Vec<u8> {
     out
 }
 
-struct Kept(Arc<Mutex<Vec<Row>>>);
+struct CollectedRows(Arc<Mutex<Vec<Row>>>);
 
-impl RowSink for Kept {
+impl RowSink for CollectedRows {
     fn row(&mut self, _: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
         let mut rows = self.0.lock().expect("no panic");
         rows.push((key.to_vec(), value.to_vec()));

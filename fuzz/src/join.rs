@@ -102,7 +102,7 @@ fn print(syntax: &Syntax) -> String {
     for clause in &syntax.clauses {
         print_clause(clause, &mut out);
     }
-    if let Some((text, _)) = &syntax.otherwise {
+    if let Some((text, _)) = &syntax.else_value {
         let _ = write!(out, " else {}", word(&String::from_utf8_lossy(text)));
     }
     out

@@ -140,7 +140,7 @@ pub fn journal_file(header: &FileHeader, frames: &[(bool, u64, &[u8])]) -> Vec<u
             FrameKind::Entries
         };
         let at = file.len() as u64;
-        let frame = FrameHeader::of(kind, sequence, entries, synced, &body, header.id, at);
+        let frame = FrameHeader::new(kind, sequence, entries, synced, &body, header.id, at);
         file.extend_from_slice(&frame.encode(header.id, at));
         file.extend_from_slice(&body);
         sequence += u64::from(entries);

@@ -55,8 +55,8 @@ fn check(bytes: &[u8]) {
         assert_eq!(records, manifest.record_count)
     }
     if let Some(built) = &manifest.built {
-        for told in &built.on {
-            larder_batch::version::joined("/built/tuesday", told);
+        for location in &built.on {
+            larder_batch::version::resolve_place("/built/tuesday", location);
         }
     }
 }

@@ -3,21 +3,21 @@
 use bytes::{Bytes, BytesMut};
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
 use larder_cluster::peer::{
-    Connection, Event, Execution, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, Last, Options,
-    Peer, Piece, Requests, STREAMS_MIN,
+    Connection, ConnectionEvent, Execution, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError,
+    Options, PeerInfo, Piece, PieceStatus, Requests, STREAMS_MIN,
 };
 
 /// Bytes in pieces yield the same frames, or an error at the same byte, as all bytes together. Frames survive encoding
 /// and decoding. A connection accepts the bytes, or ends exactly once.
 pub fn peer(bytes: &[u8]) {
     for frame_bytes_max in [FRAME_BYTES_MAX, 40] {
-        let whole = frames(bytes, frame_bytes_max, |_| usize::MAX);
+        let complete = frames(bytes, frame_bytes_max, |_| usize::MAX);
         let one_by_one = frames(bytes, frame_bytes_max, |_| 1);
         // The bytes themselves determine the sizes of the pieces.
         let pieces = |at: usize| usize::from(bytes[at] % 16) + 1;
-        assert_eq!(frames(bytes, frame_bytes_max, pieces), whole);
-        assert_eq!(one_by_one, whole);
-        for frame in &whole.0 {
+        assert_eq!(frames(bytes, frame_bytes_max, pieces), complete);
+        assert_eq!(one_by_one, complete);
+        for frame in &complete.0 {
             let mut again = Vec::new();
             frame.encode(&mut again);
             let (same, error) = frames(&again, FRAME_BYTES_MAX, |_| usize::MAX);
@@ -33,7 +33,7 @@ pub fn peer(bytes: &[u8]) {
 }
 
 /// Returns the number of complete frames at the start of the bytes.
-pub fn whole_frames(bytes: &[u8]) -> usize {
+pub fn complete_frames(bytes: &[u8]) -> usize {
     frames(bytes, FRAME_BYTES_MAX, |_| usize::MAX).0.len()
 }
 
@@ -65,7 +65,7 @@ fn frames(
 fn options(node: u32) -> Options {
     Options {
         cluster: "larder".to_owned(),
-        me: Peer {
+        local: PeerInfo {
             node: NodeId(node),
             incarnation: Incarnation(1),
             core: 0,
@@ -103,23 +103,25 @@ fn converse(bytes: &[u8], connects: bool) {
         Connection::accept(options(2), NOW)
     };
     connection.buffer().extend_from_slice(bytes);
-    connection.received(NOW);
-    let (mut asked, mut ended) = (0, 0);
+    connection.record_received(NOW);
+    let (mut sent, mut ended) = (0, 0);
     while let Some(event) = connection.next_event(NOW) {
         match event {
-            Event::Hello(_) => connection.admit(Some(Incarnation(1)), Epoch(1), NOW),
-            Event::Requests(stream, _) => {
-                let piece = Piece::told(Last::Unknown, "no");
-                connection.answer(stream, piece).expect("it was asked");
+            ConnectionEvent::Hello(_) => connection.admit(Some(Incarnation(1)), Epoch(1), NOW),
+            ConnectionEvent::Requests(stream, _) => {
+                let piece = Piece::with_reason(PieceStatus::Unknown, "no");
+                connection
+                    .send_reply(stream, piece)
+                    .expect("it was requested");
             }
-            Event::Answer(stream, _) => connection.taken(stream),
-            Event::Ended(ended_with) => {
-                assert!(ended_with.unsent.len() + ended_with.unknown.len() <= asked);
+            ConnectionEvent::Reply(stream, _) => connection.acknowledge_piece(stream),
+            ConnectionEvent::Ended(ended_with) => {
+                assert!(ended_with.unsent.len() + ended_with.unknown.len() <= sent);
                 ended += 1;
             }
             _ => {}
         }
-        asked += usize::from(connection.ask(requests()).is_ok());
+        sent += usize::from(connection.send_requests(requests()).is_ok());
     }
     assert_eq!(ended, usize::from(connection.is_ended()));
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use larder_cluster::map::{Epoch, NodeId, Term};
 use larder_cluster::replication::{
-    Assignment, Changed, Copy, Limits, Message, Outputs, Place, Record, Replication, Rows,
-    RowsInMemory,
+    Assignment, ExecutedChange, InMemoryRows, Limits, Message, Outputs, Place, Record, Replication,
+    RowStore, SlotCopy,
 };
 
 /// The bytes are pieces: a byte for the kind, the size in two bytes (little-endian), and the content. Decoded pieces
@@ -13,7 +13,7 @@ use larder_cluster::replication::{
 /// messages in sequence. The records form a replica.
 pub fn replication(bytes: &[u8]) {
     let mut copy = None;
-    let (mut kept, mut host) = (RowsInMemory::default(), Host::new());
+    let (mut kept, mut host) = (InMemoryRows::default(), Host::new());
     for (kind, piece) in pieces(bytes) {
         match kind % 3 {
             0 => {
@@ -23,7 +23,7 @@ pub fn replication(bytes: &[u8]) {
                 let mut again = Vec::new();
                 record.encode(&mut again);
                 assert_eq!(Record::decode(&again).as_ref(), Ok(&record));
-                Copy::replay(&mut copy, &record, &mut kept);
+                SlotCopy::replay(&mut copy, &record, &mut kept);
             }
             from => {
                 let Ok(message) = Message::decode(piece) else {
@@ -32,7 +32,7 @@ pub fn replication(bytes: &[u8]) {
                 let mut again = Vec::new();
                 message.encode(&mut again);
                 assert_eq!(Message::decode(&again).as_ref(), Ok(&message));
-                host.hear(place(u32::from(from) + 1), message);
+                host.receive(place(u32::from(from) + 1), message);
             }
         }
     }
@@ -68,7 +68,7 @@ fn place(node: u32) -> Place {
 /// Node 1, with nodes 2 and 3 as its peers.
 struct Host {
     replication: Replication,
-    table: RowsInMemory,
+    table: InMemoryRows,
     logged: u64,
     now_ms: u64,
 }
@@ -82,19 +82,19 @@ impl Host {
         };
         let mut host = Host {
             replication: Replication::new(place(1), limits, BTreeMap::new()),
-            table: RowsInMemory::default(),
+            table: InMemoryRows::default(),
             logged: 0,
             now_ms: 1_000,
         };
         host.replication.owner.set_lease(u64::MAX);
         host.turn(|it, table, out| {
-            it.connected(place(2), 1_000);
-            it.connected(place(3), 1_000);
+            it.handle_connect(place(2), 1_000);
+            it.handle_connect(place(3), 1_000);
             let assigned = |owner: u32, in_sync: &[u32], filling: &[u32]| Assignment {
                 term: Term(1),
                 owner: Some(place(owner)),
                 in_sync: in_sync.iter().map(|node| place(*node)).collect(),
-                heir: None,
+                next_owner: None,
                 filling: filling.iter().map(|it| (place(*it), Epoch(1))).collect(),
             };
             let slots = [
@@ -122,7 +122,7 @@ impl Host {
                 let before = table.get(7, key);
                 let value = Some(&b"value"[..]);
                 table.set(7, key, value);
-                let changed = Changed {
+                let changed = ExecutedChange {
                     key,
                     value,
                     is_open,
@@ -132,7 +132,7 @@ impl Host {
         });
     }
 
-    fn hear(&mut self, from: Place, message: Message) {
+    fn receive(&mut self, from: Place, message: Message) {
         self.now_ms += 50;
         let now_ms = self.now_ms;
         self.turn(|it, table, out| {
@@ -164,12 +164,12 @@ impl Host {
         }
     }
 
-    fn turn(&mut self, act: impl FnOnce(&mut Replication, &mut RowsInMemory, &mut Outputs)) {
+    fn turn(&mut self, act: impl FnOnce(&mut Replication, &mut InMemoryRows, &mut Outputs)) {
         let mut out = Outputs::default();
         act(&mut self.replication, &mut self.table, &mut out);
         self.replication.flush(&self.table, self.now_ms, &mut out);
         self.logged += out.records.len() as u64;
-        self.replication.durable(self.logged, &mut out);
+        self.replication.record_durable(self.logged, &mut out);
         self.replication.flush(&self.table, self.now_ms, &mut out);
         self.logged += out.records.len() as u64;
         out.records.clear();

@@ -24,24 +24,24 @@ pub fn reply(bytes: &[u8]) {
         reply_bytes_max: 40,
     };
     for limits in [ReplyLimits::default(), small] {
-        let whole = read(bytes, limits, |_| usize::MAX);
+        let complete = read(bytes, limits, |_| usize::MAX);
         let one_by_one = read(bytes, limits, |_| 1);
         // The bytes themselves determine the sizes of the pieces.
         let pieces = read(bytes, limits, |at| usize::from(bytes[at] % 16) + 1);
         for split in [one_by_one, pieces] {
-            assert_same(&split, &whole);
+            assert_same(&split, &complete);
         }
-        check_limits(&whole, limits);
-        check_again(&whole);
+        check_limits(&complete, limits);
+        check_again(&complete);
     }
-    let whole = replies(bytes, |_| usize::MAX);
+    let complete = replies(bytes, |_| usize::MAX);
     let pieces = replies(bytes, |at| usize::from(bytes[at] % 16) + 1);
     // Compare the printed forms, because NaN is not equal to itself.
-    assert_eq!(format!("{whole:?}"), format!("{pieces:?}"));
+    assert_eq!(format!("{complete:?}"), format!("{pieces:?}"));
 }
 
 /// Returns the number of complete replies at the start of the bytes.
-pub fn whole_replies(bytes: &[u8]) -> usize {
+pub fn complete_replies(bytes: &[u8]) -> usize {
     replies(bytes, |_| usize::MAX).0.len()
 }
 
@@ -129,8 +129,8 @@ fn check_again(read: &Read<'_>) {
     assert_eq!(decoder.decode(&bytes), Ok(resp::Step::Request(bytes.len())));
     assert!(decoder.request(&bytes).args().eq(strings.iter().copied()));
     let owned = strings.iter().map(|bytes| Reply::Bulk(bytes.to_vec()));
-    let (asked, size) = Reply::first(&bytes).expect("a reply").expect("whole");
-    assert_eq!((asked, size), (Reply::Array(owned.collect()), bytes.len()));
+    let (sent, size) = Reply::first(&bytes).expect("a reply").expect("complete");
+    assert_eq!((sent, size), (Reply::Array(owned.collect()), bytes.len()));
 }
 
 fn string<'a>(token: &Token<'a>) -> Option<&'a [u8]> {
@@ -171,10 +171,10 @@ fn spell(token: Token<'_>, out: &mut Vec<u8>) {
 fn replies(bytes: &[u8], piece: impl Fn(usize) -> usize) -> (Vec<Reply>, Option<ReplyError>) {
     let (mut replies, mut all, mut at) = (Replies::default(), Vec::new(), 0);
     while at < bytes.len() {
-        let room = replies.input().room();
+        let room = replies.input().spare();
         let size = piece(at).min(bytes.len() - at).min(room.len());
         room[..size].copy_from_slice(&bytes[at..at + size]);
-        replies.input().filled(size);
+        replies.input().commit(size);
         at += size;
         loop {
             match replies.next_reply() {

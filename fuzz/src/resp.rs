@@ -18,20 +18,20 @@ pub fn resp(bytes: &[u8]) {
         line_bytes_max: 64,
     };
     for limits in [Limits::default(), small] {
-        let whole = decode(bytes, limits, |_| usize::MAX);
+        let complete = decode(bytes, limits, |_| usize::MAX);
         let one_by_one = decode(bytes, limits, |_| 1);
         // The bytes themselves determine the sizes of the pieces.
         let pieces = decode(bytes, limits, |at| usize::from(bytes[at] % 16) + 1);
         for split in [one_by_one, pieces] {
-            assert_eq!(split.requests, whole.requests);
+            assert_eq!(split.requests, complete.requests);
             // A line that is too long and incomplete may be rejected earlier if it arrives in pieces.
             assert!(
-                split.failed || !whole.failed,
-                "an error that only whole bytes show"
+                split.failed || !complete.failed,
+                "an error occurs only with complete input"
             );
         }
 
-        for request in &whole.requests {
+        for request in &complete.requests {
             assert!(
                 (1..=limits.arguments_max).contains(&request.len()),
                 "{} arguments",

@@ -1,7 +1,7 @@
 //! Segments: files that arrive with a pull, and are stored on disks that may damage them.
 
 use larder_batch::Error;
-use larder_batch::delta::{Said, said};
+use larder_batch::delta::{MarkedValue, decode};
 use larder_batch::segment::block::{Block, LargeRef, Varied};
 use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE, Layout, check_header, header};
 use larder_batch::segment::{
@@ -74,7 +74,7 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
             match record.value {
                 FoundValue::Large(large) => open_large(large, number, stored, &index)?,
                 FoundValue::Inline(marked) if index.footer.is_delta => {
-                    if let Some(Said::Value(value)) = said(marked) {
+                    if let Some(MarkedValue::Value(value)) = decode(marked) {
                         assert_eq!(value.len() + 1, marked.len());
                     }
                 }

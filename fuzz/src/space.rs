@@ -24,9 +24,9 @@ use larder_space::value::Row;
 /// The maximum number of processed lines after the first.
 const LINES_MAX: usize = 64;
 
-struct Kept(BTreeMap<Vec<u8>, Object>);
+struct CollectedRows(BTreeMap<Vec<u8>, Object>);
 
-impl Objects for Kept {
+impl Objects for CollectedRows {
     fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         if let Some(object) = self.0.get(key) {
             read(&object.encode());
@@ -52,10 +52,13 @@ pub fn searches(bytes: &[u8]) -> usize {
     };
     let rendered = space.to_arguments();
     let rendered: Vec<&[u8]> = rendered.iter().map(Vec::as_slice).collect();
-    let again = Definition::parse_create(&rendered).expect("what is written is read");
+    let again = Definition::parse_create(&rendered).expect("written objects can be read");
     assert_eq!(again.attributes, space.attributes);
     let space = Arc::new(space);
-    let (mut index, mut kept) = (SpaceIndex::new(space.clone()), Kept(BTreeMap::new()));
+    let (mut index, mut kept) = (
+        SpaceIndex::new(space.clone()),
+        CollectedRows(BTreeMap::new()),
+    );
     let mut count = 0;
     for line in lines.take(LINES_MAX) {
         let Some((kind, rest)) = line.split_first() else {
@@ -109,7 +112,7 @@ fn object(words: &[&[u8]]) -> Option<Object> {
     Some(Object::Hash(hash))
 }
 
-fn compare(space: &Arc<Definition>, index: &SpaceIndex, kept: &Kept, search: Arc<Search>) {
+fn compare(space: &Arc<Definition>, index: &SpaceIndex, kept: &CollectedRows, search: Arc<Search>) {
     let mut expected = Partial::new(search.keep());
     for (key, object) in &kept.0 {
         let is_asked = search
@@ -140,7 +143,7 @@ fn compare(space: &Arc<Definition>, index: &SpaceIndex, kept: &Kept, search: Arc
 fn compare_rows(
     space: &Arc<Definition>,
     index: &SpaceIndex,
-    kept: &Kept,
+    kept: &CollectedRows,
     aggregation: Arc<Aggregation>,
 ) {
     let limits = Limits::default();

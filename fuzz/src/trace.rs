@@ -4,7 +4,7 @@
 use larder_validate::Span;
 use larder_validate::bg_text::{self, Line};
 use larder_validate::record::{Corrupted, Decoder, Encoder, RECORD_SIZE, Record, decode};
-use larder_validate::trace::{Initial, Online, Options, judge};
+use larder_validate::trace::{Initial, OnlineValidator, Options, judge};
 
 /// The maximum number of validated records, because hostile intervals that all overlap take long to validate.
 const JUDGED_MAX: usize = 16;
@@ -33,9 +33,9 @@ fn check(bytes: &[u8]) {
     };
     let report = judge(few, &Nothing, &options);
     for witness in &report.witnesses {
-        assert!(!witness.tell(&larder_validate::report::Plain).is_empty());
+        assert!(!witness.describe(&larder_validate::report::Plain).is_empty());
     }
-    let mut online = Online::new(Nothing, &options, 0);
+    let mut online = OnlineValidator::new(Nothing, &options, 0);
     online.feed(few);
     assert_eq!(online.finish().levels, report.levels);
 }

@@ -113,16 +113,16 @@ fn read_in(folder: &Path, layers: &[&[u8]]) -> Result<(), Error> {
             if verified.is_err() {
                 continue;
             }
-            let records = walked.as_ref().expect("what is verified can be walked");
+            let records = walked.as_ref().expect("a verified version can be walked");
             let expected = at.checked_sub(1).map(|at| &records[at].1[..]);
-            let one = one.expect("what is verified can be looked up");
+            let one = one.expect("keys of a verified version can be looked up");
             assert_eq!(one.as_deref(), expected);
             assert_eq!(found[at].as_ref().expect("the same").as_deref(), expected);
             attempt.expect("the same");
         }
     }
     if verified.is_ok() {
-        let mut scanned = scanned.expect("what is verified can be scanned");
+        let mut scanned = scanned.expect("a verified version can be scanned");
         let mut keys: Vec<&[u8]> = keys.split_off(1);
         scanned.sort();
         keys.sort();

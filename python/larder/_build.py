@@ -23,19 +23,19 @@ class Built(NamedTuple):
     skipped_rows: Union[int, None]
 
 
-def built(location: str, manifest: str, skipped_rows: Union[int, None]) -> Built:
-    told = json.loads(manifest)
-    return Built(location, told["record_count"], told["size_bytes"], told["digest"], skipped_rows)
+def to_built(location: str, manifest: str, skipped_rows: Union[int, None]) -> Built:
+    fields = json.loads(manifest)
+    return Built(location, fields["record_count"], fields["size_bytes"], fields["digest"], skipped_rows)
 
 
 def build(frame: Any, *, store: str, key: Key, out: Path, deleted: Any = None, **given: Any) -> Built:
     if deleted is not None:
         check_deleted(given)
     elif frame is None:
-        raise ValueError("there is nothing to build of: give a frame, or deleted keys")
-    text = options(store, key, named(deleted if frame is None else frame), given, frame is None)
-    manifest, skipped = _native.build(source(frame), source(deleted), text, place(out))
-    return built(place(out), manifest, skipped)
+        raise ValueError("the build has no input: pass a frame, or deleted keys")
+    text = options(store, key, input_name(deleted if frame is None else frame), given, frame is None)
+    manifest, skipped = _native.build(native_source(frame), native_source(deleted), text, place(out))
+    return to_built(place(out), manifest, skipped)
 
 
 build.__doc__ = f"""Builds a version of a store from a data frame, record batches, or files.
@@ -56,20 +56,20 @@ Raises:
 """
 
 
-def source(frame: Any) -> Any:
+def native_source(frame: Any) -> Any:
     """Returns the frame in a form that the native code accepts."""
-    return None if frame is None else inputs(frame) or stream(frame)
+    return None if frame is None else input_paths(frame) or arrow_stream(frame)
 
 
-def named(frame: Any) -> str:
+def input_name(frame: Any) -> str:
     """Returns the name of the input for the manifest."""
-    paths = inputs(frame)
+    paths = input_paths(frame)
     if paths is None:
         return f"a {type(frame).__name__}"
     return paths[0] if len(paths) == 1 else f"{len(paths)} inputs"
 
 
-def inputs(frame: Any) -> Union[list[str], None]:
+def input_paths(frame: Any) -> Union[list[str], None]:
     """Returns the paths, if the frame consists of paths."""
     if isinstance(frame, (str, os.PathLike)):
         return [os.fspath(frame)]
@@ -78,7 +78,7 @@ def inputs(frame: Any) -> Union[list[str], None]:
     return None
 
 
-def stream(frame: Any) -> Any:
+def arrow_stream(frame: Any) -> Any:
     """Returns an object with ``__arrow_c_stream__``."""
     if hasattr(frame, "__arrow_c_stream__"):
         return frame
@@ -86,21 +86,21 @@ def stream(frame: Any) -> Any:
         # A DuckDB relation.
         return frame.fetch_record_batch()
     if isinstance(frame, Iterable):
-        return reader(iter(frame))
+        return batch_reader(iter(frame))
     what = type(frame).__name__
-    raise TypeError(f"{what} hands no rows over: give a data frame, record batches, or paths")
+    raise TypeError(f"cannot read rows from a {what}: pass a data frame, record batches, or paths")
 
 
-def reader(batches: Any) -> Any:
+def batch_reader(batches: Any) -> Any:
     """Returns a reader of an iterator's record batches; the first batch defines the columns."""
     import pyarrow as pa
 
     first = next(batches, None)
     if first is None:
-        raise _native.Error("there are no record batches, so the columns are not known")
+        raise _native.Error("the input has no record batches, so its columns are unknown")
 
-    def every() -> Any:
+    def all_batches() -> Any:
         yield first
         yield from batches
 
-    return pa.RecordBatchReader.from_batches(first.schema, every())
+    return pa.RecordBatchReader.from_batches(first.schema, all_batches())

@@ -60,9 +60,9 @@ _DEFAULTS: dict[str, Any] = {
 #: Evaluated during the build; they do not change the version.
 GATES = {"min_records", "max_shrink_percent", "max_growth_percent", "max_nulls", "max_empty", "max_shift", "against"}
 #: Not among the options in the manifest: it has separate fields for some, and the others do not affect the version.
-_NOT_TOLD = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp", "profile", "on", "full"} | GATES
+_NOT_RECORDED = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp", "profile", "on", "full"} | GATES
 #: Options that the base determines.
-_OF_THE_BASE = ("partitions", "compress", "filter")
+_BASE_OPTIONS = ("partitions", "compress", "filter")
 
 Key = Union[str, Sequence[str]]
 
@@ -76,28 +76,28 @@ def options(store: str, key: Key, source: str, given: dict[str, Any], keys_only:
     unknown = sorted(set(given) - set(_DEFAULTS))
     if unknown:
         known = ", ".join(_DEFAULTS)
-        raise TypeError(f"there is no option {unknown[0]!r}; there are {known}")
+        raise TypeError(f"unknown option {unknown[0]!r}; the options are {known}")
     columns = [key] if isinstance(key, str) else list(key)
     if not columns:
-        raise ValueError("no key column is named; name one or more")
-    every = {**_DEFAULTS, **given}
-    full = every.pop("full")
-    if every["on"] is not None:
-        for name in _OF_THE_BASE:
+        raise ValueError("key names no column; name one or more")
+    merged = {**_DEFAULTS, **given}
+    full = merged.pop("full")
+    if merged["on"] is not None:
+        for name in _BASE_OPTIONS:
             if given.get(name) is not None:
-                raise ValueError(f"{name} is decided by the version that is built on; leave it out, or build a whole version")
-        every["on"] = {"place": place(every["on"]), "full": bool(full), "digest": None, "keys_only": keys_only}
+                raise ValueError(f"{name} is determined by the base version; omit the option, or build a complete version")
+        merged["on"] = {"place": place(merged["on"]), "full": bool(full), "digest": None, "keys_only": keys_only}
     elif full:
-        raise ValueError("full compares the rows with the version that is built on: name it by on")
-    if every["temp"] is not None:
-        every["temp"] = os.fspath(every["temp"])
+        raise ValueError("full compares the rows with a base version: name it with on")
+    if merged["temp"] is not None:
+        merged["temp"] = os.fspath(merged["temp"])
     for name in ("max_nulls", "max_empty", "max_shift"):
-        every[name] = limits(every[name], name)
-    if every["against"] is not None:
-        every["against"] = place(every["against"])
-    told = {name.replace("_", "-"): str(value) for name, value in given.items() if name not in _NOT_TOLD}
+        merged[name] = limits(merged[name], name)
+    if merged["against"] is not None:
+        merged["against"] = place(merged["against"])
+    recorded = {name.replace("_", "-"): str(value) for name, value in given.items() if name not in _NOT_RECORDED}
     at = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
-    return json.dumps({**every, "store": store, "key": columns, "at": at, "input": source, "given": told})
+    return json.dumps({**merged, "store": store, "key": columns, "at": at, "input": source, "given": recorded})
 
 
 def check_deleted(given: Mapping[str, Any]) -> None:
@@ -107,20 +107,20 @@ def check_deleted(given: Mapping[str, Any]) -> None:
         ValueError: the reason why not.
     """
     if given.get("on") is None:
-        raise ValueError("deleted names keys to be removed from the version that is built on: name it by on")
+        raise ValueError("deleted removes keys of a base version: name it with on")
     if given.get("full"):
-        raise ValueError("full removes all keys that are not among the rows: leave deleted out, or full")
+        raise ValueError("full removes all keys that are not among the rows: omit deleted, or full")
 
 
-def of_base(text: str, out: str) -> tuple[str, int]:
+def apply_base(text: str, out: str) -> tuple[str, int]:
     """Returns the options for the tasks, with those that the base determines, and the number of partitions.
 
     Raises:
         larder.Error: the version cannot be a base.
     """
-    told = json.loads(text)
-    told["on"]["digest"], told["partitions"] = _native.base(text, out)
-    return json.dumps(told), told["partitions"]
+    options_of_build = json.loads(text)
+    options_of_build["on"]["digest"], options_of_build["partitions"] = _native.base(text, out)
+    return json.dumps(options_of_build), options_of_build["partitions"]
 
 
 def limits(given: Any, name: str) -> dict[str, float]:
@@ -132,7 +132,7 @@ def limits(given: Any, name: str) -> dict[str, float]:
     by_column = {} if given is None else dict(given) if isinstance(given, Mapping) else {"*": given}
     for column, limit in by_column.items():
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < float("inf"):
-            raise ValueError(f"{name} of column {column!r} is {limit!r}; it is to be a number of zero or more")
+            raise ValueError(f"{name} of column {column!r} is {limit!r}; it must be a number of zero or more")
     return by_column
 
 

@@ -88,15 +88,15 @@ def push(
     if gates:
         request["gates"] = gates
     admin = _Admin(server, password)
-    pull = admin.ask("POST", f"/v1/stores/{store}/pull", request)
+    pull = admin.request("POST", f"/v1/stores/{store}/pull", request)
     pause = 0.01
     while pull["state"] not in ("done", "failed", "cancelled"):
         time.sleep(pause)
         pause = min(pause * 2, 0.2)
-        pull = admin.ask("GET", f"/v1/pulls/{pull['id']}")
+        pull = admin.request("GET", f"/v1/pulls/{pull['id']}")
     if pull["state"] == "done":
         return pull
-    error = pull.get("error") or {"code": "CANCELLED", "message": "somebody cancelled the pull"}
+    error = pull.get("error") or {"code": "CANCELLED", "message": "the pull was cancelled"}
     raise PushError(error["code"], error["message"])
 
 
@@ -108,7 +108,7 @@ class _Admin:
             credentials = base64.b64encode(f"default:{password}".encode()).decode()
             self._headers["authorization"] = f"Basic {credentials}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, data=data, headers=self._headers, method=method)
         try:

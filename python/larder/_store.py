@@ -59,8 +59,8 @@ class Store:
         return json.loads(self._version.manifest_text)
 
     def __repr__(self) -> str:
-        told = self.manifest
-        return f"<larder.Store {told['store']}: {told['record_count']} records>"
+        manifest = self.manifest
+        return f"<larder.Store {manifest['store']}: {manifest['record_count']} records>"
 
 
 def open(path: Union[str, "os.PathLike[str]"]) -> Store:

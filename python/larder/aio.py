@@ -76,7 +76,7 @@ class Client:
             except BaseException:
                 # Without the password the connection is useless.
                 if self._writer is writer:
-                    self._disconnect(ConnectionError("the server did not take the password"))
+                    self._disconnect(ConnectionError("the server rejected the password"))
                 raise
 
     async def close(self) -> None:
@@ -104,7 +104,7 @@ class Client:
         """
         request = _request(words)
         if self._opening is None:
-            raise ConnectionError("it is not connected: await connect(), or use `async with`")
+            raise ConnectionError("the client is not connected: await connect(), or use `async with`")
         if self._writer is None:
             await self.connect()
         writer = self._writer
@@ -183,4 +183,4 @@ async def _reply(reader: asyncio.StreamReader) -> Any:
     if kind == b"*":
         count = int(rest)
         return None if count < 0 else [await _reply(reader) for _ in range(count)]
-    raise ValueError(f"this is no reply: {line[:40]!r}")
+    raise ValueError(f"invalid reply: {line[:40]!r}")

@@ -25,17 +25,17 @@ from math import isqrt
 from typing import Any, Iterator, NamedTuple, Optional
 
 from larder import _native
-from larder._build import Built, Path, built, reader
-from larder._options import OPTIONS, Key, check_deleted, of_base, options, place
+from larder._build import Built, Path, batch_reader, to_built
+from larder._options import OPTIONS, Key, check_deleted, apply_base, options, place
 from larder._shuffle import bundle_bytes, shuffle_tasks, targets
 
 __all__ = ["build_store"]
 
 _BUNDLES = "target int, bundle binary"
 # A row describes a segment, or contains a task's collected profile data: some hundred kilobytes, up to 10 MB for wide rows.
-_MADE = "task int, part string, collected binary"
+_SEGMENTS = "task int, part string, collected binary"
 #: Maximum number of collected profiles that the driver merges; for more, tasks merge them first.
-_MERGED_BY_THE_DRIVER_MAX = 16
+_DRIVER_MERGES_MAX = 16
 _TASK_MEMORY = "256MiB"
 
 
@@ -44,43 +44,43 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
     given.setdefault("threads", 1)
     if given.get("on_duplicate", "error") != "error":
         raise ValueError(
-            "rows of a Spark data frame have no order, so none of a key is the first or the last: make keys unique before, as with dropDuplicates or collect_list"
+            "rows of a Spark data frame are unordered, so no row of a key is the first or the last: make keys unique first, for example with dropDuplicates or collect_list"
         )
     if deleted is not None:
         check_deleted(given)
     elif df is None:
-        raise ValueError("there is nothing to build of: give a data frame, or deleted keys")
+        raise ValueError("the build has no input: pass a data frame, or deleted keys")
     text = options(store, key, "a Spark data frame", given, df is None)
     target = place(out)
     _native.check_out(text, target)
     partitions = given.get("partitions", 8)
     if given.get("on") is not None:
-        text, partitions = of_base(text, target)
+        text, partitions = apply_base(text, target)
     session = (deleted if df is None else df).sparkSession
     tasks = shuffle_tasks(session, partitions)
-    assembled = _Assembled(text, targets(partitions, tasks or partitions), bundle_bytes(session))
+    bundle_options = _BundleOptions(text, targets(partitions, tasks or partitions), bundle_bytes(session))
     columns = [key] if isinstance(key, str) else list(key)
     bundles = None
     if df is not None:
         if given.get("value") is not None:
             # Shuffle only the required columns.
             df = df.select(*dict.fromkeys([*columns, given["value"]]))
-        bundles = df.mapInArrow(_Assemble(assembled, False), _BUNDLES)
+        bundles = df.mapInArrow(_Assemble(bundle_options, False), _BUNDLES)
     if deleted is not None:
-        removed = deleted.select(*columns).mapInArrow(_Assemble(assembled, True), _BUNDLES)
+        removed = deleted.select(*columns).mapInArrow(_Assemble(bundle_options, True), _BUNDLES)
         bundles = removed if bundles is None else bundles.union(removed)
     # Spark coalesces tasks only if their number is not specified.
     bundles = bundles.repartition("target") if tasks else bundles.repartition(partitions, "target")
-    made = bundles.mapInArrow(_Write(text, target), _MADE)
+    segments = bundles.mapInArrow(_Write(text, target), _SEGMENTS)
     has_profile = given.get("profile", True) and (given.get("on") is None or given.get("full"))
-    if has_profile and partitions > _MERGED_BY_THE_DRIVER_MAX:
-        made = made.repartition("task") if tasks else made.repartition(isqrt(partitions), "task")
-        made = made.mapInArrow(_Merge(text), _MADE)
-    rows = made.collect()
+    if has_profile and partitions > _DRIVER_MERGES_MAX:
+        segments = segments.repartition("task") if tasks else segments.repartition(isqrt(partitions), "task")
+        segments = segments.mapInArrow(_Merge(text), _SEGMENTS)
+    rows = segments.collect()
     parts = [row["part"] for row in rows if row["part"] is not None]
     collected = [bytes(row["collected"]) for row in rows if row["collected"] is not None]
     manifest = _native.finish(parts, collected, text, target)
-    return built(target, manifest, None)
+    return to_built(target, manifest, None)
 
 
 build_store.__doc__ = f"""Builds a version of a store from a Spark data frame, on Spark's executors.
@@ -100,7 +100,7 @@ Raises:
 """
 
 
-class _Assembled(NamedTuple):
+class _BundleOptions(NamedTuple):
     """The parameters for converting rows to bundles."""
 
     options: str
@@ -111,18 +111,18 @@ class _Assembled(NamedTuple):
 class _Assemble:
     """Converts a task's rows to bundles, each with the target of its partition."""
 
-    def __init__(self, how: _Assembled, is_removed: bool) -> None:
-        self._how = how
+    def __init__(self, bundle_options: _BundleOptions, is_removed: bool) -> None:
+        self._bundle_options = bundle_options
         self._is_removed = is_removed
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        rows = _some(batches)
+        rows = _nonempty_reader(batches)
         if rows is None:
             return
         import pyarrow as pa
 
-        how = self._how
-        stream = _native.assemble(rows, how.options, self._is_removed, how.targets, how.bundle_bytes)
+        bundle_options = self._bundle_options
+        stream = _native.assemble(rows, bundle_options.options, self._is_removed, bundle_options.targets, bundle_options.bundle_bytes)
         yield from pa.RecordBatchReader.from_stream(stream)
 
 
@@ -134,11 +134,11 @@ class _Write:
         self._out = out
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        rows = _some(batches)
+        rows = _nonempty_reader(batches)
         if rows is None:
             return
         parts, collected = _native.write_parts(rows, self._options, self._out)
-        yield _made(parts, collected)
+        yield _segment_rows(parts, collected)
 
 
 class _Merge:
@@ -156,31 +156,31 @@ class _Merge:
             collected = [it for it in (merged, *rows["collected"]) if it is not None]
             merged = _native.merge_collected(collected, self._options) if collected else None
         if parts or merged is not None:
-            yield _made(parts, merged)
+            yield _segment_rows(parts, merged)
 
 
-def _made(parts: list[str], collected: Optional[bytes]) -> Any:
+def _segment_rows(parts: list[str], collected: Optional[bytes]) -> Any:
     import pyarrow as pa
     from pyspark import TaskContext
 
-    of_all = [] if collected is None else [collected]
+    profiles = [] if collected is None else [collected]
     columns = {
-        "task": pa.array([TaskContext.get().partitionId()] * (len(parts) + len(of_all)), type=pa.int32()),
-        "part": pa.array([*parts, *[None] * len(of_all)], type=pa.string()),
-        "collected": pa.array([*[None] * len(parts), *of_all], type=pa.binary()),
+        "task": pa.array([TaskContext.get().partitionId()] * (len(parts) + len(profiles)), type=pa.int32()),
+        "part": pa.array([*parts, *[None] * len(profiles)], type=pa.string()),
+        "collected": pa.array([*[None] * len(parts), *profiles], type=pa.binary()),
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _some(batches: Iterator[Any]) -> Any:
+def _nonempty_reader(batches: Iterator[Any]) -> Any:
     """Returns a reader of a task's batches; None if there are no rows."""
     full = (batch for batch in batches if batch.num_rows > 0)
     first = next(full, None)
     if first is None:
         return None
 
-    def every() -> Iterator[Any]:
+    def all_batches() -> Iterator[Any]:
         yield first
         yield from full
 
-    return reader(every())
+    return batch_reader(all_batches())

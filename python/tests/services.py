@@ -25,7 +25,7 @@ class Hdfs:
         assert ready.startswith("ready "), (folder / "log").read_text()
         self.url = f"hdfs://127.0.0.1:{int(ready.split()[1])}"
 
-    def tell(self, line):
+    def send(self, line):
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().strip()
@@ -34,12 +34,12 @@ class Hdfs:
 
     def list(self, path):
         """Returns the paths of the files below a folder."""
-        return sorted(entry.rpartition("=")[0] for entry in self.tell(f"list {path}").split())
+        return sorted(entry.rpartition("=")[0] for entry in self.send(f"list {path}").split())
 
     def get(self, path, folder):
         """Copies the files of a folder to a local one."""
         folder.mkdir()
-        self.tell(f"get {path} {folder}")
+        self.send(f"get {path} {folder}")
         return folder
 
     def end(self):

@@ -49,7 +49,7 @@ def test_only_the_columns_that_are_read_are_fetched(table, s3, tmp_path):
     assert 0 < fetched < 1_000_000, "of 4 MB"
 
 
-def test_answers_that_break_off_are_asked_for_again(table, s3, tmp_path):
+def test_interrupted_responses_are_requested_again(table, s3, tmp_path):
     seen = []
 
     def first_of_each_kind(method, path):
@@ -64,7 +64,7 @@ def test_answers_that_break_off_are_asked_for_again(table, s3, tmp_path):
     assert len(seen) == 3
 
 
-def test_a_source_that_is_lost_half_way_leaves_no_version(table, s3, tmp_path):
+def test_a_source_that_fails_midway_leaves_no_version(table, s3, tmp_path):
     s3.on(lambda method, path: 404 if method == "GET" and "day%3D2" in path.replace("=", "%3D") else None)
     with pytest.raises(larder.Error, match="day=2/part-0.parquet"):
         build(table, tmp_path / "built")
@@ -73,7 +73,7 @@ def test_a_source_that_is_lost_half_way_leaves_no_version(table, s3, tmp_path):
     assert build(table, tmp_path / "built").records == 4000
 
 
-def test_what_is_no_parquet_is_said(s3, tmp_path):
+def test_a_file_that_is_not_parquet_is_reported(s3, tmp_path):
     for name, content, says in [
         ("short", b"PAR1", "cut off"),
         ("text", b"member,score\n" * 100, "cut off"),

@@ -23,8 +23,8 @@ def once(fault, method, name):
     """Returns a function that injects the fault at the first matching request, and a list of that request."""
     seen = []
 
-    def decide(asked, path):
-        if asked == method and name in path and not seen:
+    def decide(requested, path):
+        if requested == method and name in path and not seen:
             seen.append(path)
             return fault
         return None
@@ -33,7 +33,7 @@ def once(fault, method, name):
 
 
 @pytest.mark.parametrize("fault", [500, 503, "cut"])
-def test_a_segment_that_is_not_taken_at_once_is_sent_again(s3, tmp_path, fault):
+def test_a_rejected_segment_upload_is_retried(s3, tmp_path, fault):
     decide, seen = once(fault, "PUT", "p00002")
     s3.on(decide)
     build("a", f"s3://versions/again-{fault}")
@@ -42,7 +42,7 @@ def test_a_segment_that_is_not_taken_at_once_is_sent_again(s3, tmp_path, fault):
 
 
 @pytest.mark.parametrize("name", ["p00002.segment", "manifest.json"])
-def test_a_build_that_is_refused_leaves_no_version_and_a_retry_finishes(s3, tmp_path, name):
+def test_a_rejected_build_leaves_no_version_and_a_retry_finishes(s3, tmp_path, name):
     out = f"s3://versions/refused-{name}"
     s3.on(lambda method, path: 403 if method == "PUT" and path.split("?")[0].endswith(f"/{name}") and "refused" in path else None)
     with pytest.raises(larder.Error, match="403|denied|permission") as refused:
@@ -54,7 +54,7 @@ def test_a_build_that_is_refused_leaves_no_version_and_a_retry_finishes(s3, tmp_
     larder.open(s3.get(f"refused-{name}/", tmp_path / "got")).verify()
 
 
-def test_a_pull_resumes_after_answers_that_are_short_and_refuses_what_is_missing(s3, s3_server):
+def test_a_pull_resumes_after_short_responses_and_rejects_missing_files(s3, s3_server):
     server, read = s3_server
     build("a", "s3://versions/one")
     build("b", "s3://versions/two")

@@ -34,7 +34,7 @@ def test_a_frame_is_pushed_and_read_over_the_network(server, tmp_path):
     asyncio.run(read())
 
 
-def test_a_push_that_is_refused_says_why(server, tmp_path):
+def test_a_rejected_push_reports_the_reason(server, tmp_path):
     _, http = server
     larder.build(pa.table({"k": ["a"], "v": ["1"]}), store="few", key="k", value="v", out=tmp_path / "built")
     with pytest.raises(larder.PushError, match="min|record") as refused:
@@ -44,7 +44,7 @@ def test_a_push_that_is_refused_says_why(server, tmp_path):
         larder.push(tmp_path / "nothing", store="few", server=http)
 
 
-def test_nobody_answers(tmp_path):
+def test_an_absent_server_is_reported(tmp_path):
     with pytest.raises(OSError):
         larder.push(tmp_path, store="s", server="127.0.0.1:1")
 
@@ -58,7 +58,7 @@ def test_nobody_answers(tmp_path):
         asyncio.run(larder.aio.Client().get("a"))
 
 
-def test_a_client_connects_again_after_its_connection_ended_and_refuses_none():
+def test_a_client_reconnects_after_its_connection_ended():
     async def echo(reader, writer):
         while (line := await reader.readline()) != b"":
             words = []

@@ -74,7 +74,7 @@ def test_a_version_is_the_same_as_one_that_one_process_builds(spark, files, tmp_
     assert sorted(os.listdir(tmp_path / "spark")) == sorted(os.listdir(tmp_path / "alone"))
 
 
-def test_rows_longer_than_a_bundle_travel_alone(spark, tmp_path, segments):
+def test_rows_longer_than_a_bundle_have_a_bundle_each(spark, tmp_path, segments):
     numbers = spark.range(60)
     text = f.when(f.col("id") % 20 == 7, f.repeat(f.lit("x"), 3_000_000)).otherwise(f.concat(f.lit("x"), f.col("id")))
     df = numbers.select(f.concat(f.lit("m"), f.col("id")).alias("member"), text.alias("text"))
@@ -84,7 +84,7 @@ def test_rows_longer_than_a_bundle_travel_alone(spark, tmp_path, segments):
     assert segments(tmp_path / "spark") == segments(tmp_path / "alone") != {}
 
 
-def test_bundles_are_so_small_that_what_spark_hands_to_python_at_once_is_bounded(spark):
+def test_bundles_bound_the_bytes_that_spark_passes_to_python(spark):
     for rows_at_once, size in [("10000", 1677), ("1000000", 1024), ("100", 167772), ("10", 256 << 10), ("0", 256 << 10)]:
         with setting(spark, "spark.sql.execution.arrow.maxRecordsPerBatch", rows_at_once):
             assert _shuffle.bundle_bytes(spark) == size
@@ -130,7 +130,7 @@ def test_gates_judge_a_build_on_spark(spark, files, tmp_path):
     assert build_store(rows(spark), out=tmp_path / "built", **words, **gates).records == 5000
 
 
-def test_partitions_without_rows_are_there(spark, tmp_path):
+def test_partitions_without_rows_exist(spark, tmp_path):
     built = build_store(rows(spark, 3), store="few", key="member", value="score", out=tmp_path / "built", partitions=32)
     store = larder.open(built.location)
     store.verify()
@@ -156,7 +156,7 @@ def test_a_task_that_dies_once_is_tried_again_and_leaves_one_good_file(spark, tm
     assert len(os.listdir(tmp_path / "shaken")) == 5
 
 
-def test_a_build_that_failed_leaves_no_version_and_can_be_begun_again(spark, tmp_path):
+def test_a_failed_build_leaves_no_version_and_can_be_restarted(spark, tmp_path):
     df = rows(spark, 100)
     twice = df.union(df.limit(1))
     with pytest.raises(PySparkException, match="m0"):
@@ -168,7 +168,7 @@ def test_a_build_that_failed_leaves_no_version_and_can_be_begun_again(spark, tmp
         build_store(df, store="s", key="member", out=tmp_path / "built", partitions=2)
 
 
-def test_what_is_wrong_is_said(spark, tmp_path):
+def test_errors_are_reported(spark, tmp_path):
     df = rows(spark, 10)
     with pytest.raises(ValueError, match="no order"):
         build_store(df, store="s", key="member", out=tmp_path / "built", on_duplicate="last")

@@ -71,7 +71,7 @@ def test_a_version_in_s3_is_the_one_that_one_process_builds(spark, s3, alone, se
     larder.open(got).verify()
 
 
-def test_what_spark_leaves_on_an_s3_server_goes_live_by_a_push(spark, served_s3, s3, start_server):
+def test_a_version_built_by_spark_on_s3_goes_live_by_a_push(spark, served_s3, s3, start_server):
     assert s3 is served_s3
     out = "s3://versions/pushed"
     build_store(rows(spark), store="pushed", key="member", value="score", out=out, partitions=8)
@@ -121,7 +121,7 @@ def test_an_executor_that_is_killed_while_it_writes_is_replaced(spark, s3, alone
     assert segments(got) == segments(alone(16)) != {}
 
 
-def test_a_task_that_still_writes_when_another_takes_its_place_leaves_one_good_file(spark, s3, alone, segments, tmp_path):
+def test_concurrent_attempts_of_a_task_leave_one_good_file(spark, s3, alone, segments, tmp_path):
     """Spark never runs a task twice concurrently on one machine. The test therefore kills the executor when it has sent its file, which then arrives
     together with that of the next attempt."""
     held = threading.Lock()
@@ -153,23 +153,23 @@ def test_a_task_that_still_writes_when_another_takes_its_place_leaves_one_good_f
 def test_executors_that_lose_the_source_fail_the_build_and_a_retry_finishes(spark, hdfs, tmp_path):
     source = f"{hdfs.url}/source"
     rows(spark).write.parquet(source)
-    hdfs.tell("stop-datanode 0")
-    hdfs.tell("stop-datanode 0")
+    hdfs.send("stop-datanode 0")
+    hdfs.send("stop-datanode 0")
     df = spark.read.schema("member string, score double, text string").parquet(source)
     with pytest.raises((PySparkException, Py4JJavaError), match="source/part-"):
         build_store(df, store="s", key="member", out=tmp_path / "built", partitions=4)
     assert not (tmp_path / "built" / "manifest.json").exists()
-    hdfs.tell("start-datanodes")
+    hdfs.send("start-datanodes")
     assert build_store(df, store="s", key="member", out=tmp_path / "built", partitions=4).records == ROWS
     larder.open(tmp_path / "built").verify()
 
 
-def test_hdfs_that_takes_no_writes_fails_the_build_and_a_retry_finishes(spark, hdfs):
+def test_read_only_hdfs_fails_the_build_and_a_retry_finishes(spark, hdfs):
     df = rows(spark, 2000)
-    hdfs.tell("safe-mode on")
+    hdfs.send("safe-mode on")
     with pytest.raises(PySparkException, match="safe mode"):
         build_store(df, store="s", key="member", out=f"{hdfs.url}/safe", partitions=2)
-    hdfs.tell("safe-mode off")
+    hdfs.send("safe-mode off")
     assert hdfs.list("/").count("/safe/manifest.json") == 0
     assert build_store(df, store="s", key="member", out=f"{hdfs.url}/safe", partitions=2).records == 2000
     assert len(hdfs.list("/safe")) == 3

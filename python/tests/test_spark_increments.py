@@ -100,14 +100,14 @@ def test_the_difference_of_two_days_is_the_one_that_the_command_finds(spark, day
     assert larder.open(tmp_path / "command").manifest["digest"] == built.digest
 
 
-def test_partitions_without_rows_lose_what_a_full_input_lacks(spark, days, monday, tmp_path):
+def test_partitions_without_rows_lose_the_keys_that_a_full_input_lacks(spark, days, monday, tmp_path):
     few = days[0]["monday"].where("member = 'm5'")
     built = build_store(few, on=monday, full=True, store="s", key="member", out=tmp_path / "few")
     assert built.records == 1
     assert dict(larder.open(built.location)) == {b"m5": b'{"score":1.25}'}
 
 
-def test_a_delta_on_a_delta_in_an_object_store_reads_what_it_compares_with(spark, s3, days, tmp_path, segments):
+def test_a_delta_on_a_delta_in_an_object_store_reads_its_base(spark, s3, days, tmp_path, segments):
     frames, files = days
     larder.build(files["monday"], store="s", key="member", out="s3://versions/days/monday", partitions=8)
     build_store(frames["changes"], on="s3://versions/days/monday", store="s", key="member", out="s3://versions/days/tuesday")
@@ -141,7 +141,7 @@ def test_a_task_of_a_delta_that_dies_once_is_tried_again(spark, days, monday, tm
     assert segments(tmp_path / "shaken") == segments(tmp_path / "quiet") != {}
 
 
-def test_a_base_that_goes_or_becomes_another_fails_the_build_and_leaves_no_version(spark, days, monday, tmp_path):
+def test_a_base_that_is_removed_or_replaced_fails_the_build(spark, days, monday, tmp_path):
     changes = days[0]["changes"]
     other = tmp_path / "other"
     larder.build(days[1]["tuesday"], store="s", key="member", out=other, partitions=8)
@@ -168,7 +168,7 @@ def test_a_base_that_goes_or_becomes_another_fails_the_build_and_leaves_no_versi
             os.rename(base, kept)
             shutil.copytree(str(other), base)
 
-    for change, says in [(gone, "no version at"), (another, "another one now")]:
+    for change, says in [(gone, "no version at"), (another, "was replaced")]:
         out = tmp_path / change.__name__
         with pytest.raises((PySparkException, Py4JJavaError), match=says):
             build_store(then(change), on=monday, store="s", key="member", out=out)
@@ -178,7 +178,7 @@ def test_a_base_that_goes_or_becomes_another_fails_the_build_and_leaves_no_versi
         assert build_store(changes, on=monday, store="s", key="member", out=out).records == COUNT + 40
 
 
-def test_what_is_wrong_with_a_delta_is_said(spark, days, monday, tmp_path):
+def test_errors_of_a_delta_are_reported(spark, days, monday, tmp_path):
     frames = days[0]
     words = {"store": "s", "key": "member", "out": tmp_path / "built"}
     with pytest.raises(larder.Error, match="no version at"):
@@ -187,11 +187,11 @@ def test_what_is_wrong_with_a_delta_is_said(spark, days, monday, tmp_path):
         build_store(frames["changes"], on=monday, **{**words, "store": "t"})
     with pytest.raises(ValueError, match="partitions is decided"):
         build_store(frames["changes"], on=monday, partitions=4, **words)
-    with pytest.raises(ValueError, match="name it by on"):
+    with pytest.raises(ValueError, match="name it with on"):
         build_store(frames["changes"], deleted=frames["gone"], **words)
-    with pytest.raises(ValueError, match="leave deleted out"):
+    with pytest.raises(ValueError, match="omit deleted"):
         build_store(frames["changes"], deleted=frames["gone"], on=monday, full=True, **words)
-    with pytest.raises(ValueError, match="name it by on"):
+    with pytest.raises(ValueError, match="name it with on"):
         build_store(frames["changes"], full=True, **words)
     with pytest.raises(ValueError, match="nothing to build"):
         build_store(None, **words)

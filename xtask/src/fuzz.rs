@@ -29,7 +29,9 @@ const TARGETS: [&str; 19] = [
 
 pub fn run(seconds_each: &str) -> Result<(), String> {
     if seconds_each.parse::<u32>().is_err() {
-        return Err(format!("fuzz takes whole seconds, not {seconds_each:?}"));
+        return Err(format!(
+            "the duration of fuzz must be an integer number of seconds, not {seconds_each:?}"
+        ));
     }
     if !ci::installed("cargo-fuzz") {
         return Err("cargo-fuzz is not installed: cargo install cargo-fuzz; rustup toolchain install nightly".into());

@@ -97,7 +97,7 @@ fn errors_page() -> String {
         "# Errors\n\n\
          Over HTTP, an error response has the status in the table and the body \
          `{\"error\": {\"code\": ..., \"message\": ..., \"retry\": ...}}`. Over the Redis\nprotocol, the reply is \
-         `-PREFIX message`. Programs should match on codes and prefixes, and show messages to people. \"Retry\" says \
+         `-PREFIX message`. Programs should match on codes and prefixes, and show messages to people. \"Retry\" states \
          whether\nthe same request may succeed later without any other change.\n\n\
          | code | HTTP | Redis prefix | retry | meaning |\n|---|---|---|---|---|\n",
     );

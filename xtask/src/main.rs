@@ -15,10 +15,10 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask <task>
 
-  ci            format, lints, tidy, tests: what must pass before a change lands
+  ci            format, lints, tidy and tests: all checks that a change must pass
   test [BASE]   tidy, lints and tests of the crates that the changes since BASE affect (default: since origin/main)
-  tidy          check what no compiler checks: that docs tell the truth, that crates depend one way
-  prose [AREA]  count the sentences that are not plain English by area, or list those of one; --record writes the counts
+  tidy          check rules that no compiler checks: valid links in documents, dependencies of crates
+  prose [AREA]  count the sentences that are not plain English per area, or list those of AREA; --record stores the counts
   gen           write docs/reference from the tables in larder-protocol
   fuzz [SECS]   fuzz every decoder for SECS seconds each (60); needs nightly Rust and cargo-fuzz
 ";

@@ -60,7 +60,7 @@ pub fn text(path: &str) -> Result<Option<String>, String> {
 fn files(root: &Path) -> Result<Vec<String>, String> {
     let failed = |why: &dyn std::fmt::Display| {
         format!(
-            "cannot ask git for the files of {}: {why}; this needs git and a clone",
+            "git cannot list the files of {}: {why}; run this in a git clone",
             root.display()
         )
     };

@@ -105,18 +105,18 @@ impl Key {
 
 /// The kind of keys that a series of lookups reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum KeyKind {
     Present,
     Absent,
 }
 
 /// `count` random keys.
-pub fn keys(data: &DataSet, ask: Ask, count: usize, seed: u64) -> Vec<Key> {
+pub fn keys(data: &DataSet, kind: KeyKind, count: usize, seed: u64) -> Vec<Key> {
     let mut random = Random::new(seed);
     (0..count)
-        .map(|_| match ask {
-            Ask::Present => data.key(random.below(data.keys)),
-            Ask::Absent => data.absent_key(random.below(data.keys)),
+        .map(|_| match kind {
+            KeyKind::Present => data.key(random.below(data.keys)),
+            KeyKind::Absent => data.absent_key(random.below(data.keys)),
         })
         .collect()
 }
@@ -150,7 +150,7 @@ pub fn for_each_row(csv: &Path, mut each: impl FnMut(&[u8], &[u8])) -> std::io::
 }
 
 /// The whole CSV in memory, without its header: for engines that sort.
-pub fn read_whole(csv: &Path) -> std::io::Result<Vec<u8>> {
+pub fn read_rows(csv: &Path) -> std::io::Result<Vec<u8>> {
     let bytes = std::fs::read(csv)?;
     Ok(bytes)
 }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back_from_the_file_as_they_were_written() {
+    fn rows_round_trip_through_the_file() {
         let folder = std::env::temp_dir().join(format!("larder-peers-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let data = DataSet {
@@ -246,7 +246,7 @@ mod tests {
         })
         .expect("read");
         assert!(seen.iter().all(|seen| *seen));
-        let bytes = read_whole(&data.csv).expect("read");
+        let bytes = read_rows(&data.csv).expect("read");
         let rows = sorted_rows(&bytes);
         assert_eq!(rows.len(), 50_000);
         assert!(rows.is_sorted_by(|a, b| a.key < b.key));

@@ -12,7 +12,7 @@ pub trait Engine {
     fn build(&self, data: &DataSet, out: &Path) -> Result<()>;
 
     /// Puts what was built where it is served from, in place, if the engine's way to its readers has such a step.
-    fn place(&self, _out: &Path) -> Result<()> {
+    fn install(&self, _out: &Path) -> Result<()> {
         Ok(())
     }
 
@@ -29,7 +29,7 @@ pub trait Reader {
     }
 
     /// Called once, after all files have been read into the page cache.
-    fn warmed(&mut self) {}
+    fn on_warmed(&mut self) {}
 
     /// Returns the size in bytes of the directory of record positions, if the engine reports it.
     fn directory_bytes(&self) -> Option<u64> {
@@ -123,7 +123,7 @@ pub fn all() -> Vec<Entry> {
             build_only: true,
             ..entry(
                 "lmdb-unsorted",
-                "what a user does first: put in the order of the file, one transaction, default flags",
+                "a user's first command: put in the order of the file, one transaction, default flags",
                 || {
                     Box::new(lmdb::Lmdb {
                         mode: lmdb::Mode::Unsorted,

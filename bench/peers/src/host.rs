@@ -70,7 +70,7 @@ fn disk(folder: &std::path::Path) -> String {
         .unwrap_or_default();
     let kind = match rotates.trim() {
         "0" => "no rotating disk",
-        "1" => "rotating, or a virtual disk that says so",
+        "1" => "rotating, or a virtual disk that reports itself as rotating",
         _ => "unknown disk",
     };
     format!("{system}, {kind}")

@@ -29,7 +29,7 @@ use child::{Step, Usage};
 use data::DataSet;
 use engine::{Entry, Result};
 use measure::{Built, Cold, Counts, Warm};
-use report::Line;
+use report::RawLine;
 
 /// Compares larder's stores with LMDB, RocksDB, cdb, sparkey, a perfect hash and Voldemort's layout
 #[derive(Parser)]
@@ -113,7 +113,7 @@ fn step_in_child(step: &str) -> Result<()> {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let entries = chosen(args)?;
+    let entries = select_entries(args)?;
     fs::create_dir_all(&args.work)?;
     let work = args.work.canonicalize()?;
     let folder = args.out.join(format!(
@@ -144,7 +144,7 @@ fn run(args: &Args) -> Result<()> {
         work,
         failed: HashSet::new(),
     };
-    run.write(&Line::Host {
+    run.write(&RawLine::Host {
         facts: host::describe(&run.work)
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
@@ -153,22 +153,22 @@ fn run(args: &Args) -> Result<()> {
     })?;
     for name in &args.data {
         let data = run.data_set(args, name)?;
-        run.write(&Line::Data {
+        run.write(&RawLine::Data {
             data: data.clone(),
             counts: run.counts,
         })?;
         for round in 0..args.rounds {
-            for entry in in_turns(&entries, round) {
+            for entry in rotate(&entries, round) {
                 run.build(entry, &data, round)?;
             }
         }
         for round in 0..args.rounds {
-            for entry in in_turns(&entries, round) {
+            for entry in rotate(&entries, round) {
                 run.warm(entry, &data, round)?;
             }
         }
         for round in 0..args.rounds.min(2) {
-            for entry in in_turns(&entries, round) {
+            for entry in rotate(&entries, round) {
                 run.cold(entry, &data, round)?;
             }
         }
@@ -181,7 +181,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn chosen(args: &Args) -> Result<Vec<Entry>> {
+fn select_entries(args: &Args) -> Result<Vec<Entry>> {
     let mut entries = engine::all();
     for name in &args.engines {
         if !entries.iter().any(|entry| entry.name == name) {
@@ -208,7 +208,7 @@ fn command() -> String {
 }
 
 /// Every round begins with another engine.
-fn in_turns(entries: &[Entry], round: u32) -> impl Iterator<Item = &Entry> {
+fn rotate(entries: &[Entry], round: u32) -> impl Iterator<Item = &Entry> {
     let begin = round as usize * 5 % entries.len().max(1);
     entries[begin..].iter().chain(&entries[..begin])
 }
@@ -244,7 +244,7 @@ impl Run {
         self.work.join(format!("{}-{engine}", data.name))
     }
 
-    fn write(&mut self, line: &Line) -> Result<()> {
+    fn write(&mut self, line: &RawLine) -> Result<()> {
         writeln!(self.raw, "{}", serde_json::to_string(line)?)?;
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Run {
             return Ok(());
         }
         let out = self.folder(data, entry.name);
-        empty(&out)?;
+        clear_folder(&out)?;
         // All find the input in the page cache, and a disk that is idle.
         std::io::copy(&mut fs::File::open(&data.csv)?, &mut std::io::sink())?;
         // SAFETY: `sync` takes nothing.
@@ -268,7 +268,7 @@ impl Run {
         if entry.build_only {
             let _ = fs::remove_dir_all(out);
         }
-        if let Some((built, usage)) = self.note_failure(done, entry, data, "build")? {
+        if let Some((built, usage)) = self.record_failure(done, entry, data, "build")? {
             eprintln!(
                 "{} round {round} {:24} build {:8.2} s, peak {:6} MB",
                 data.name,
@@ -276,7 +276,7 @@ impl Run {
                 built.build_s,
                 usage.peak_bytes / 1_000_000
             );
-            self.write(&Line::Build {
+            self.write(&RawLine::Build {
                 data: data.name.clone(),
                 engine: entry.name.into(),
                 round,
@@ -300,12 +300,12 @@ impl Run {
             seed: 1000 + u64::from(round),
         };
         let done: Result<(Warm, Usage)> = child::run(&step);
-        if let Some((warm, _)) = self.note_failure(done, entry, data, "lookups")? {
+        if let Some((warm, _)) = self.record_failure(done, entry, data, "lookups")? {
             eprintln!(
                 "{} round {round} {:24} hit {:6.0} ns, p99 {:6.0}, miss {:6.0}",
                 data.name, entry.name, warm.hit_ns_mean, warm.hit_ns_p99, warm.miss_ns_mean
             );
-            self.write(&Line::Warm {
+            self.write(&RawLine::Warm {
                 data: data.name.clone(),
                 engine: entry.name.into(),
                 round,
@@ -328,12 +328,12 @@ impl Run {
             seed: 2000 + u64::from(round),
         };
         let done: Result<(Cold, Usage)> = child::run(&step);
-        if let Some((cold, _)) = self.note_failure(done, entry, data, "cold lookups")? {
+        if let Some((cold, _)) = self.record_failure(done, entry, data, "cold lookups")? {
             eprintln!(
                 "{} round {round} {:24} cold hit {:6.1} us, {:5.2} reads",
                 data.name, entry.name, cold.hit_us_mean, cold.hit_disk_reads
             );
-            self.write(&Line::Cold {
+            self.write(&RawLine::Cold {
                 data: data.name.clone(),
                 engine: entry.name.into(),
                 round,
@@ -349,7 +349,7 @@ impl Run {
     }
 
     /// Records the failure of an engine. The report names it, and the other engines continue.
-    fn note_failure<T>(
+    fn record_failure<T>(
         &mut self,
         done: Result<T>,
         entry: &Entry,
@@ -361,7 +361,7 @@ impl Run {
             Err(error) => {
                 eprintln!("{} {:24} {doing} failed: {error}", data.name, entry.name);
                 self.failed.insert((data.name.clone(), entry.name));
-                self.write(&Line::Failed {
+                self.write(&RawLine::Failed {
                     data: data.name.clone(),
                     engine: entry.name.into(),
                     reason: format!("{doing}: {error}"),
@@ -372,7 +372,7 @@ impl Run {
     }
 }
 
-fn empty(folder: &Path) -> Result<()> {
+fn clear_folder(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Ask, DataSet, Key, keys};
+use crate::data::{KeyKind, DataSet, Key, keys};
 use crate::engine::{Engine, Reader, Result};
 
 /// The number of lookups of each kind.
@@ -68,31 +68,31 @@ pub fn warm(
     counts: Counts,
     seed: u64,
 ) -> Result<Warm> {
-    engine.place(out)?;
+    engine.install(out)?;
     read_all(out)?;
     let started = Instant::now();
     let mut reader = engine.open(out)?;
     let open_ms = started.elapsed().as_secs_f64() * 1e3;
-    reader.warmed();
+    reader.on_warmed();
     let reader = &mut *reader;
     // One pass over as many keys faults the maps in.
     expect_found(
-        look_up(reader, &keys(data, Ask::Present, counts.untimed, seed ^ 1)).1,
+        look_up(reader, &keys(data, KeyKind::Present, counts.untimed, seed ^ 1)).1,
         counts.untimed,
     )?;
-    let present = keys(data, Ask::Present, counts.untimed, seed ^ 2);
+    let present = keys(data, KeyKind::Present, counts.untimed, seed ^ 2);
     let (hit_ns_mean, found) = look_up(reader, &present);
     expect_found(found, counts.untimed)?;
-    let absent = keys(data, Ask::Absent, counts.untimed, seed ^ 3);
+    let absent = keys(data, KeyKind::Absent, counts.untimed, seed ^ 3);
     look_up(reader, &absent[..counts.untimed / 8]);
     let (miss_ns_mean, found) = look_up(reader, &absent);
     expect_found(found, 0)?;
     let mut singles = timed(reader, &present[..counts.timed.min(present.len())]);
     singles.sort_unstable();
     let at = |share: f64| singles[((singles.len() - 1) as f64 * share) as usize] as f64;
-    let (many_100_ns, gets_100_ns) = many(
+    let (many_100_ns, gets_100_ns) = measure_batches(
         reader,
-        &keys(data, Ask::Present, counts.untimed / 2, seed ^ 4),
+        &keys(data, KeyKind::Present, counts.untimed / 2, seed ^ 4),
     )
     .unzip();
     Ok(Warm {
@@ -115,8 +115,8 @@ pub fn cold(
     counts: Counts,
     seed: u64,
 ) -> Result<Cold> {
-    let present = keys(data, Ask::Present, counts.cold, seed ^ 5);
-    let absent = keys(data, Ask::Absent, counts.cold, seed ^ 6);
+    let present = keys(data, KeyKind::Present, counts.cold, seed ^ 5);
+    let absent = keys(data, KeyKind::Absent, counts.cold, seed ^ 6);
     let dropped_all = drop_caches(out)?;
     let mut reader = engine.open(out)?;
     let disk = Disk::of(out)?;
@@ -176,7 +176,7 @@ fn timed(reader: &mut dyn Reader, keys: &[Key]) -> Vec<u32> {
 }
 
 /// Nanoseconds of one call for 100 keys, and of 100 calls for other 100 keys.
-fn many(reader: &mut dyn Reader, keys: &[Key]) -> Option<(f64, f64)> {
+fn measure_batches(reader: &mut dyn Reader, keys: &[Key]) -> Option<(f64, f64)> {
     reader.get_many(&[])?;
     let (mut many_ns, mut gets_ns, mut turns) = (0u128, 0u128, 0u32);
     for pair in keys.chunks_exact(200) {
@@ -255,7 +255,7 @@ pub fn drop_caches(folder: &Path) -> Result<bool> {
 }
 
 #[derive(Clone, Copy)]
-struct Reads {
+struct DiskReads {
     count: u64,
     bytes: u64,
 }
@@ -278,7 +278,7 @@ impl Disk {
         })
     }
 
-    fn reads(&self) -> Result<Reads> {
+    fn reads(&self) -> Result<DiskReads> {
         let Some((major, minor)) = self.device else {
             let io = std::fs::read_to_string("/proc/self/io")?;
             let bytes = io
@@ -286,7 +286,7 @@ impl Disk {
                 .find_map(|line| line.strip_prefix("read_bytes: "))
                 .ok_or("no read_bytes in /proc/self/io")?;
             let bytes = bytes.trim().parse()?;
-            return Ok(Reads {
+            return Ok(DiskReads {
                 count: bytes / 4096,
                 bytes,
             });
@@ -295,7 +295,7 @@ impl Disk {
             let fields: Vec<&str> = line.split_whitespace().collect();
             if fields.len() > 5 && fields[0].parse() == Ok(major) && fields[1].parse() == Ok(minor)
             {
-                return Ok(Reads {
+                return Ok(DiskReads {
                     count: fields[3].parse()?,
                     bytes: fields[5].parse::<u64>()? * 512,
                 });

@@ -14,7 +14,7 @@ use crate::measure::{Built, Cold, Counts, Warm};
 /// A line of raw.jsonl.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Line {
+pub enum RawLine {
     Host {
         facts: Vec<(String, String)>,
         command: String,
@@ -80,14 +80,14 @@ impl Rounds {
 }
 
 struct Results<'a> {
-    lines: &'a [Line],
+    lines: &'a [RawLine],
     data: &'a DataSet,
 }
 
 impl Results<'_> {
     fn built(&self, name: &str, of: impl Fn(&Built, &Usage) -> f64) -> Rounds {
         self.rounds(|line| match line {
-            Line::Build {
+            RawLine::Build {
                 data,
                 engine,
                 built,
@@ -100,7 +100,7 @@ impl Results<'_> {
 
     fn warm(&self, name: &str, of: impl Fn(&Warm) -> Option<f64>) -> Rounds {
         self.rounds(|line| match line {
-            Line::Warm {
+            RawLine::Warm {
                 data, engine, warm, ..
             } if *data == self.data.name && engine == name => of(warm),
             _ => None,
@@ -109,14 +109,14 @@ impl Results<'_> {
 
     fn cold(&self, name: &str, of: impl Fn(&Cold) -> f64) -> Rounds {
         self.rounds(|line| match line {
-            Line::Cold {
+            RawLine::Cold {
                 data, engine, cold, ..
             } if *data == self.data.name && engine == name => Some(of(cold)),
             _ => None,
         })
     }
 
-    fn rounds(&self, of: impl Fn(&Line) -> Option<f64>) -> Rounds {
+    fn rounds(&self, of: impl Fn(&RawLine) -> Option<f64>) -> Rounds {
         Rounds(self.lines.iter().filter_map(of).collect())
     }
 
@@ -274,10 +274,10 @@ pub fn write(folder: &Path) -> Result<()> {
     let lines = raw
         .lines()
         .map(serde_json::from_str)
-        .collect::<serde_json::Result<Vec<Line>>>()?;
+        .collect::<serde_json::Result<Vec<RawLine>>>()?;
     let mut out = String::from("# Stores, side by side\n\n");
     for line in &lines {
-        if let Line::Host { facts, command } = line {
+        if let RawLine::Host { facts, command } = line {
             for (name, value) in facts {
                 writeln!(out, "- {name}: {value}")?;
             }
@@ -285,7 +285,7 @@ pub fn write(folder: &Path) -> Result<()> {
         }
     }
     for line in &lines {
-        let Line::Data { data, counts } = line else {
+        let RawLine::Data { data, counts } = line else {
             continue;
         };
         let results = Results {
@@ -295,7 +295,7 @@ pub fn write(folder: &Path) -> Result<()> {
         results.table(&mut out)?;
         results.bars(&mut out)?;
         for line in &lines {
-            if let Line::Failed {
+            if let RawLine::Failed {
                 data: name,
                 engine,
                 reason,
@@ -312,7 +312,7 @@ pub fn write(folder: &Path) -> Result<()> {
             counts.timed,
             results
                 .rounds(|line| match line {
-                    Line::Warm { warm, .. } => Some(warm.clock_ns),
+                    RawLine::Warm { warm, .. } => Some(warm.clock_ns),
                     _ => None,
                 })
                 .median()
@@ -320,7 +320,7 @@ pub fn write(folder: &Path) -> Result<()> {
             counts.cold
         )?;
         let cold = lines.iter().find_map(|line| match line {
-            Line::Cold { cold, .. } => Some(cold),
+            RawLine::Cold { cold, .. } => Some(cold),
             _ => None,
         });
         if let Some(cold) = cold {
@@ -359,18 +359,18 @@ pub fn write(folder: &Path) -> Result<()> {
 const NOTES: &str = "
 ## How
 
-Every build and every series of lookups is a process of its own. Builds find the CSV in the page cache and end when the
-files are synced. larder is looked up in the copy that a server makes of a build when it pulls it (in pieces that can be huge pages), the others in what they built. All peers share one CSV parser; those that need sorted input sort in memory on all cores, without a limit.
+Every build and every series of lookups runs in a separate process. Builds find the CSV in the page cache and end when the
+files are synced. Lookups in larder use the copy that a server makes when it pulls a build (in pieces that can be huge pages); the other engines use the files they built. All peers share one CSV parser; those that need sorted input sort in memory on all cores, without a limit.
 Peak MB is the process's largest resident set: for engines that write or read through a map, it counts mapped pages
 of the page cache too. Lookups: one thread, random keys, the key compared and every byte of the value read; the mean is not
 timed per lookup, so consecutive lookups may overlap in the processor. Cold lookups begin after the engine has been opened, on an empty page cache:
-what opening brings to memory (indexes, filters) is not counted.
+the memory that opening loads (indexes, filters) is not counted.
 
 ## Not measured
 
 - More than one reading thread, and reading while something else writes.
 - Data larger than memory, other than by an empty page cache; other disks, file systems and processors.
 - Longer, unequal or skewed keys, and values of mixed sizes; compression, on either side.
-- RocksDB's plain table, and what options beyond those named would give each peer.
+- RocksDB's plain table, and further options of each peer.
 - The servers around the engines; `larder-bench -- server` does that.
 ";

@@ -54,7 +54,7 @@ impl Built {
     pub const INPUTS_MAX: usize = 1000;
 
     /// Copies the value description of a base, for a build that only removes keys and therefore has no values.
-    pub fn take_values_of(&mut self, base: &Built) {
+    pub fn copy_value_format(&mut self, base: &Built) {
         if !base.value.is_empty() {
             self.value.clone_from(&base.value);
             self.value_column.clone_from(&base.value_column);
@@ -64,29 +64,29 @@ impl Built {
 
     /// Returns why this build cannot produce a delta on `base`: its keys or values consist of other columns. Fields
     /// that the base does not have are not compared.
-    pub fn is_unlike(&self, base: &Built) -> Option<String> {
+    pub fn find_mismatch(&self, base: &Built) -> Option<String> {
         let is_other_key = !base.key.is_empty() && base.key != self.key;
         let values = |it: &Built| (it.value.clone(), it.value_column.clone(), it.collect_as);
         let is_other_value = !base.value.is_empty() && values(base) != values(self);
-        let (has, told) = match (is_other_key, is_other_value) {
+        let (expected, actual) = match (is_other_key, is_other_value) {
             (false, false) => return None,
-            (true, false) => (base.told_key(), self.told_key()),
-            (false, true) => (base.told_values(), self.told_values()),
+            (true, false) => (base.describe_key(), self.describe_key()),
+            (false, true) => (base.describe_values(), self.describe_values()),
             (true, true) => (
-                format!("{} and {}", base.told_key(), base.told_values()),
-                format!("{} and {}", self.told_key(), self.told_values()),
+                format!("{} and {}", base.describe_key(), base.describe_values()),
+                format!("{} and {}", self.describe_key(), self.describe_values()),
             ),
         };
         Some(format!(
-            "the version that is built on has {has}, and what is given makes {told}; give what that version was built with, or build a whole version"
+            "the base version has {expected}, but these options produce {actual}; use the options of the base version, or build a complete version"
         ))
     }
 
-    fn told_key(&self) -> String {
+    fn describe_key(&self) -> String {
         format!("keys of {}", self.key.join(","))
     }
 
-    fn told_values(&self) -> String {
+    fn describe_values(&self) -> String {
         let values = match (&self.value_column, self.value.as_str()) {
             (Some(column), _) => format!("values of column {column}"),
             (None, "json") => "values of all other columns as JSON".to_owned(),
@@ -99,14 +99,14 @@ impl Built {
         }
     }
 
-    pub(crate) fn sealed(&self, kind: DigestKind) -> Built {
+    pub(crate) fn with_digest(&self, kind: DigestKind) -> Built {
         Built {
-            digest: self.digest_now(kind),
+            digest: self.compute_digest(kind),
             ..self.clone()
         }
     }
 
-    pub(crate) fn digest_now(&self, kind: DigestKind) -> String {
+    pub(crate) fn compute_digest(&self, kind: DigestKind) -> String {
         let open = Built {
             digest: String::new(),
             ..self.clone()

@@ -15,25 +15,25 @@ pub const REMOVED: u8 = 1;
 
 /// The decoded form of a marked value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said<'a> {
+pub enum MarkedValue<'a> {
     Value(&'a [u8]),
     Removed,
 }
 
 /// Decodes a marked value; `None` if no builder wrote it.
 #[inline]
-pub fn said(marked: &[u8]) -> Option<Said<'_>> {
+pub fn decode(marked: &[u8]) -> Option<MarkedValue<'_>> {
     match marked.split_last()? {
-        (&PRESENT, value) => Some(Said::Value(value)),
-        (&REMOVED, []) => Some(Said::Removed),
+        (&PRESENT, value) => Some(MarkedValue::Value(value)),
+        (&REMOVED, []) => Some(MarkedValue::Removed),
         _ => None,
     }
 }
 
-/// Returns the error for a value that [`said`] cannot decode.
+/// Returns the error for a value that [`decode`] cannot decode.
 #[cold]
-pub fn wrong(place: &str) -> Error {
-    Error::corrupted(place, "a value of a delta does not end as they do")
+pub fn invalid_marker(place: &str) -> Error {
+    Error::corrupted(place, "a value of a delta does not end with a valid marker")
 }
 
 #[cfg(test)]
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_byte_tells_values_from_removals() {
-        assert_eq!(said(b"v\0"), Some(Said::Value(b"v")));
-        assert_eq!(said(b"\0"), Some(Said::Value(b"")));
-        assert_eq!(said(b"\x01"), Some(Said::Removed));
+    fn the_last_byte_distinguishes_values_from_removals() {
+        assert_eq!(decode(b"v\0"), Some(MarkedValue::Value(b"v")));
+        assert_eq!(decode(b"\0"), Some(MarkedValue::Value(b"")));
+        assert_eq!(decode(b"\x01"), Some(MarkedValue::Removed));
         for wrong in [&b""[..], b"v", b"v\x01", b"\x02"] {
-            assert_eq!(said(wrong), None);
+            assert_eq!(decode(wrong), None);
         }
     }
 }

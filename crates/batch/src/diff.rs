@@ -32,28 +32,28 @@ pub fn diff(
     new: &Version,
     each: &mut dyn FnMut(Change<'_>) -> bool,
 ) -> Result<DiffSummary, Error> {
-    diff_of(&SlotSet::all(), old, new, each)
+    diff_slots(&SlotSet::all(), old, new, each)
 }
 
 /// Like [`diff`], restricted to the keys of some slots. The partitions of other slots need not be present.
 ///
 /// # Errors
 /// Like [`diff`]; [`Error::NotHere`] for a required partition that is not present.
-pub fn diff_of(
+pub fn diff_slots(
     slots: &SlotSet,
     old: &Version,
     new: &Version,
     each: &mut dyn FnMut(Change<'_>) -> bool,
 ) -> Result<DiffSummary, Error> {
     let mut summary = DiffSummary::default();
-    for record in records_of(slots, old) {
+    for record in records_in_slots(slots, old) {
         let (key, value) = record?;
         let now = new.get(&key)?;
         let is_same = now.as_ref().map(|now| **now == *value);
-        if now.is_some_and(|now| now.is_borrowed()) && !new.is_whole() {
-            return Err(new.lost());
+        if now.is_some_and(|now| now.is_borrowed()) && !new.is_intact() {
+            return Err(new.lost_pages_error());
         }
-        let go_on = match is_same {
+        let should_continue = match is_same {
             None => {
                 summary.removed += 1;
                 each(Change::Removed(&key))
@@ -67,11 +67,11 @@ pub fn diff_of(
                 true
             }
         };
-        if !go_on {
+        if !should_continue {
             return Err(Error::Cancelled);
         }
     }
-    for record in records_of(slots, new) {
+    for record in records_in_slots(slots, new) {
         let (key, _) = record?;
         if old.get(&key)?.is_none() {
             summary.added += 1;
@@ -83,9 +83,12 @@ pub fn diff_of(
     Ok(summary)
 }
 
-fn records_of(slots: &SlotSet, version: &Version) -> impl Iterator<Item = Result<Record, Error>> {
+fn records_in_slots(
+    slots: &SlotSet,
+    version: &Version,
+) -> impl Iterator<Item = Result<Record, Error>> {
     let count = version.manifest().partitions;
-    let wanted = (0..count).filter(move |partition| {
+    let selected = (0..count).filter(move |partition| {
         let (first, last) = slots_of(*partition, count);
         (first..=last).any(|slot| slots.contains(slot))
     });
@@ -97,5 +100,5 @@ fn records_of(slots: &SlotSet, version: &Version) -> impl Iterator<Item = Result
         Ok((key, _)) => slots.contains(version.slot_of(key)),
         Err(_) => true,
     };
-    wanted.flat_map(walk).filter(is_wanted)
+    selected.flat_map(walk).filter(is_wanted)
 }

@@ -14,7 +14,7 @@ pub enum DigestKind {
 
 impl DigestKind {
     /// Returns the kind for a manifest of this format.
-    pub fn of_manifest(format: u32) -> DigestKind {
+    pub fn for_manifest(format: u32) -> DigestKind {
         match format {
             0..=2 => DigestKind::Xxh3,
             _ => DigestKind::Blake3,
@@ -30,7 +30,7 @@ impl DigestKind {
     }
 
     /// Returns whether a text has the form of a digest of this kind.
-    pub fn fits(self, digest: &str) -> bool {
+    pub fn is_valid(self, digest: &str) -> bool {
         let size = match self {
             DigestKind::Xxh3 => 32,
             DigestKind::Blake3 => 64,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_as_their_specifications_have_them() {
+    fn digests_match_the_published_test_vectors() {
         let blake3 = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
         assert_eq!(DigestKind::Blake3.of(b""), blake3);
         assert_eq!(DigestKind::Xxh3.of(b""), "99aa06d3014798d86001c324468d497f");
@@ -90,7 +90,11 @@ mod tests {
             pieces.update(b"lar");
             pieces.update(b"der");
             assert_eq!(pieces.finish_hex(), kind.of(b"larder"));
-            assert!(kind.fits(&kind.of(b"")) && !kind.fits("99aa") && !kind.fits(&"G".repeat(64)));
+            assert!(
+                kind.is_valid(&kind.of(b""))
+                    && !kind.is_valid("99aa")
+                    && !kind.is_valid(&"G".repeat(64))
+            );
         }
     }
 }

@@ -112,7 +112,7 @@ impl fmt::Display for Error {
                 "two rows have the key {}; remove one, or choose with --on-duplicate first, last or collect",
                 show_key(key)
             ),
-            Error::Refused(why) => write!(f, "a gate refuses the version: {why}"),
+            Error::Refused(why) => write!(f, "a gate rejects the version: {why}"),
             Error::KeyMemory {
                 key,
                 values,
@@ -123,7 +123,7 @@ impl fmt::Display for Error {
                 match needed_bytes {
                     Some(bytes) => write!(
                         f,
-                        "to collect the {values} values of key {key} takes {} at once",
+                        "collecting the {values} values of key {key} needs {} of memory",
                         ByteSize(*bytes)
                     )?,
                     None => write!(f, "the {values} values of key {key} are too long together")?,
@@ -154,7 +154,7 @@ impl fmt::Display for Error {
             }
             Error::NotHere { place, partition } => write!(
                 f,
-                "partition {partition} of the version in {place} is not here; a node of the cluster keeps those whose slots it has"
+                "partition {partition} of the version in {place} is not on this node; each node of the cluster has only the partitions of its slots"
             ),
             Error::State { detail } => f.write_str(detail),
             Error::Cancelled => f.write_str("cancelled"),

@@ -14,27 +14,27 @@ pub fn fault_point(name: &str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    struct Wanted {
+    struct FaultSpec {
         action: String,
         name: String,
         passes_left: AtomicU64,
     }
-    static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
-    let wanted = WANTED.get_or_init(|| {
+    static SELECTED_FAULT: OnceLock<Option<FaultSpec>> = OnceLock::new();
+    let selected = SELECTED_FAULT.get_or_init(|| {
         let spec = std::env::var("LARDER_FAULT_POINT").ok()?;
         let (action, place) = spec.split_once('@').unwrap_or(("kill", &spec));
         let (name, passes) = place.split_once(':').unwrap_or((place, "1"));
-        Some(Wanted {
+        Some(FaultSpec {
             action: action.to_owned(),
             name: name.to_owned(),
             passes_left: AtomicU64::new(passes.parse().ok()?),
         })
     });
-    let Some(wanted) = wanted else { return };
-    if wanted.name != name || wanted.passes_left.fetch_sub(1, Ordering::SeqCst) != 1 {
+    let Some(selected) = selected else { return };
+    if selected.name != name || selected.passes_left.fetch_sub(1, Ordering::SeqCst) != 1 {
         return;
     }
-    match wanted.action.as_str() {
+    match selected.action.as_str() {
         "panic" => panic!("fault point {name}"),
         "hang" => loop {
             std::thread::park();

@@ -33,8 +33,8 @@ mod signature;
 pub mod version;
 
 pub use build::{
-    Base, BuildOptions, BuildProgress, Builder, Changes, CollectAs, Compaction, On, OnDuplicate,
-    OpenPart, RowWriter, SegmentPart, clear_remains,
+    Base, BuildOptions, BuildProgress, Builder, BuiltSegment, Changes, CollectAs, Compaction,
+    DeltaBase, OnDuplicate, OpenPartition, RowWriter, clear_remains,
 };
 pub use built::Built;
 pub use digest::{DigestKind, SegmentDigest};

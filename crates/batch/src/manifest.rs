@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::profile::Profile;
 use crate::segment::Compression;
 use crate::signature::Signature;
-use crate::version::joined;
+use crate::version::resolve_place;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,7 +72,7 @@ pub struct Layer {
 impl SegmentEntry {
     /// Starts a digest of the same kind as the entry's, to compare with it.
     pub fn begin_digest(&self) -> SegmentDigest {
-        let is_old = DigestKind::Xxh3.fits(&self.digest);
+        let is_old = DigestKind::Xxh3.is_valid(&self.digest);
         SegmentDigest::new(if is_old {
             DigestKind::Xxh3
         } else {
@@ -175,11 +175,11 @@ impl Manifest {
     /// Returns the bytes of the file, with a new digest.
     pub fn encode(&self) -> Vec<u8> {
         let sealed = Manifest {
-            digest: self.digest_now(),
+            digest: self.compute_digest(),
             built: self
                 .built
                 .as_ref()
-                .map(|built| built.sealed(self.digest_kind())),
+                .map(|built| built.with_digest(self.digest_kind())),
             ..self.clone()
         };
         sealed.text()
@@ -196,7 +196,7 @@ impl Manifest {
 
     /// Returns the kind of the manifest's own digest and of the segments' digests.
     pub fn digest_kind(&self) -> DigestKind {
-        DigestKind::of_manifest(self.format)
+        DigestKind::for_manifest(self.format)
     }
 
     /// # Errors
@@ -224,7 +224,7 @@ impl Manifest {
         // not see.
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
             damaged(format!(
-                "it is not as larder writes manifests, from line {}, column {} on",
+                "it is not a valid manifest at line {}, column {}",
                 error.line(),
                 error.column()
             ))
@@ -248,8 +248,8 @@ impl Manifest {
             )));
         }
         let kind = manifest.digest_kind();
-        let is_intact = |built: &Built| built.digest == built.digest_now(kind);
-        if manifest.digest != manifest.digest_now()
+        let is_intact = |built: &Built| built.digest == built.compute_digest(kind);
+        if manifest.digest != manifest.compute_digest()
             || !manifest.built.as_ref().is_none_or(is_intact)
             || manifest.text() != bytes
         {
@@ -262,7 +262,7 @@ impl Manifest {
     }
 
     /// Returns the digest of the current contents. Two versions with the same digest have the same bytes.
-    pub fn digest_now(&self) -> String {
+    pub fn compute_digest(&self) -> String {
         let open = Manifest {
             format: if self.format == 2 { 1 } else { self.format },
             built: None,
@@ -296,7 +296,7 @@ impl Manifest {
         }
         for (layer, below) in self.layers.iter().enumerate() {
             self.check_layer(layer, &below.segments)?;
-            if !self.digest_kind().fits(&below.digest) {
+            if !self.digest_kind().is_valid(&below.digest) {
                 return Err("the digest of a version below it is not one of its format");
             }
         }
@@ -327,11 +327,11 @@ impl Manifest {
             {
                 return Err("a segment's file or partition is not the one in its place");
             }
-            if !self.digest_kind().fits(&segment.digest) {
+            if !self.digest_kind().is_valid(&segment.digest) {
                 return Err("a segment's digest is not one of its format");
             }
             if segment.slots != slots_of(partition, self.partitions) {
-                return Err("a segment's slots are not those of its partition");
+                return Err("the slots of a segment do not match its partition");
             }
         }
         Ok(())
@@ -343,7 +343,7 @@ impl Manifest {
     }
 
     /// Returns a rejection message for a delta that removes all records. `allow` is the option that permits it.
-    pub fn nothing_left(&self, allow: &str) -> Option<String> {
+    pub fn reject_empty_delta(&self, allow: &str) -> Option<String> {
         let is_refused = self.is_delta() && self.record_count == 0;
         is_refused.then(|| format!("nothing would be left of the version that is built on; a version without records is built only with {allow}"))
     }
@@ -360,7 +360,7 @@ impl Manifest {
     }
 
     /// Returns the segments of one partition, lowest layer first.
-    pub fn entries_of(&self, partition: u32) -> impl Iterator<Item = &SegmentEntry> {
+    pub fn partition_entries(&self, partition: u32) -> impl Iterator<Item = &SegmentEntry> {
         let at = partition as usize;
         let below = self.layers.iter().map(move |layer| &layer.segments[at]);
         below.chain(std::iter::once(&self.segments[at]))
@@ -368,9 +368,9 @@ impl Manifest {
 
     /// Returns the path or URL of each layer's segments, lowest first, for a version at `place`.
     pub fn roots(&self, place: &str) -> Vec<String> {
-        let told = self.built.as_ref().map_or(&[][..], |built| &built.on);
-        let below = (0..self.layers.len()).map(|at| match told.get(at) {
-            Some(told) => joined(place, told),
+        let recorded = self.built.as_ref().map_or(&[][..], |built| &built.on);
+        let below = (0..self.layers.len()).map(|at| match recorded.get(at) {
+            Some(recorded) => resolve_place(place, recorded),
             None => place.to_owned(),
         });
         below.chain([place.to_owned()]).collect()
@@ -381,7 +381,7 @@ impl Manifest {
     ///
     /// # Errors
     /// `has` fails: then the location of a layer is not known.
-    pub fn roots_found<E>(
+    pub fn find_roots<E>(
         &self,
         place: &str,
         mut has: impl FnMut(&Layer) -> Result<bool, E>,
@@ -418,7 +418,7 @@ mod tests {
             slots: slots_of(partition, partitions),
             size_bytes: 10,
             record_count: 1,
-            digest: DigestKind::of_manifest(format).of(b""),
+            digest: DigestKind::for_manifest(format).of(b""),
         };
         Manifest {
             format,
@@ -464,7 +464,7 @@ mod tests {
         let read = decode(&most).expect("intact");
         assert_eq!(read.layer_count(), 8);
         let files = |partition| -> Vec<String> {
-            let entries = read.entries_of(partition);
+            let entries = read.partition_entries(partition);
             entries.map(|entry| entry.file.clone()).collect()
         };
         assert_eq!(
@@ -507,13 +507,13 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_manifest_is_found() {
-        let told_too = |format| told(example(2, format), "recs.parquet");
-        let signed = signed(told_too(3), 1);
+        let described = |format| with_built(example(2, format), "recs.parquet");
+        let signed = signed(described(3), 1);
         for manifest in [
             example(2, 1),
-            told_too(2),
+            described(2),
             example(2, 3),
-            told_too(3),
+            described(3),
             signed,
             delta(2, 2),
         ] {
@@ -537,12 +537,12 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_of_one_key_and_of_all_that_the_manifest_says() {
+    fn a_signature_names_its_key_and_covers_the_complete_manifest() {
         let trusted = [key(1).public(), key(2).public()];
         let plain = Manifest::decode("m", &example(2, 3).encode()).expect("intact");
-        let told_of = |error: Result<(), String>| error.expect_err("refused");
-        assert!(told_of(plain.check_signature(&trusted)).contains("not signed"));
-        for manifest in [plain.clone(), told(plain.clone(), "recs.parquet")] {
+        let rejection = |error: Result<(), String>| error.expect_err("refused");
+        assert!(rejection(plain.check_signature(&trusted)).contains("not signed"));
+        for manifest in [plain.clone(), with_built(plain.clone(), "recs.parquet")] {
             let read = signed(manifest, 2).encode();
             let read = Manifest::decode("m", &read).expect("intact");
             assert_eq!(
@@ -550,7 +550,7 @@ mod tests {
                 "a signature does not change what it is"
             );
             assert_eq!(read.check_signature(&trusted), Ok(()));
-            assert!(told_of(read.check_signature(&trusted[..1])).contains("none of the keys"));
+            assert!(rejection(read.check_signature(&trusted[..1])).contains("none of the keys"));
             let changes: [fn(&mut Manifest); 4] = [
                 |it| it.store = "other".parse().expect("a name"),
                 |it| it.segments[1].digest = DigestKind::Blake3.of(b"another"),
@@ -560,10 +560,10 @@ mod tests {
             for change in changes {
                 let mut changed = read.clone();
                 change(&mut changed);
-                assert!(told_of(changed.check_signature(&trusted)).contains("does not fit"));
+                assert!(rejection(changed.check_signature(&trusted)).contains("does not fit"));
                 let decoded = Manifest::decode("m", &changed.encode());
-                let told = decoded.expect_err("refused").to_string();
-                assert!(told.contains("does not fit"), "{told}");
+                let message = decoded.expect_err("refused").to_string();
+                assert!(message.contains("does not fit"), "{message}");
             }
         }
         let mut old = signed(example(1, 3), 1);
@@ -574,7 +574,7 @@ mod tests {
         );
     }
 
-    fn told(manifest: Manifest, input: &str) -> Manifest {
+    fn with_built(manifest: Manifest, input: &str) -> Manifest {
         Manifest {
             built: Some(Built {
                 by: "larder 0.1.0".to_owned(),
@@ -589,22 +589,22 @@ mod tests {
     }
 
     #[test]
-    fn how_it_was_built_does_not_change_what_it_is() {
-        for (plain_format, told_format) in [(1, 2), (3, 3)] {
+    fn the_build_description_does_not_change_the_digest() {
+        for (plain_format, described_format) in [(1, 2), (3, 3)] {
             let plain = example(2, plain_format).encode();
             let plain = Manifest::decode("m", &plain).expect("intact");
             assert!(plain.built.is_none());
             for input in ["recs.parquet", "s3://lake/recs.parquet"] {
-                let told = told(example(2, told_format), input);
-                let read = Manifest::decode("m", &told.encode()).expect("intact");
+                let described = with_built(example(2, described_format), input);
+                let read = Manifest::decode("m", &described.encode()).expect("intact");
                 assert_eq!(read.digest, plain.digest);
-                assert_eq!(read.built.expect("told").inputs, [input]);
+                assert_eq!(read.built.expect("a description").inputs, [input]);
             }
         }
     }
 
     #[test]
-    fn what_is_no_manifest_is_not_shown() {
+    fn errors_do_not_quote_a_file_that_is_no_manifest() {
         for secret in [
             "root:x:0:0",
             "\"s3cret\"",
@@ -631,7 +631,7 @@ mod tests {
     fn a_digest_of_another_kind_is_refused() {
         for format in [1, 3] {
             let mut manifest = example(1, format);
-            manifest.segments[0].digest = DigestKind::of_manifest(4 - format).of(b"");
+            manifest.segments[0].digest = DigestKind::for_manifest(4 - format).of(b"");
             assert!(Manifest::decode("m", &manifest.encode()).is_err());
         }
     }

@@ -6,12 +6,12 @@ use crate::manifest::Manifest;
 
 /// The part of a store's status (`/v1/stores/STORE`) that is read here.
 #[derive(Deserialize)]
-struct Store {
-    versions: Vec<Version>,
+struct ServedStore {
+    versions: Vec<ServedVersion>,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct ServedVersion {
     version: u64,
     live: bool,
 }
@@ -25,7 +25,7 @@ pub const STATUS_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 /// `read` fails.
-pub fn numbered<E>(
+pub fn live_version_url<E>(
     url: &str,
     read: impl FnOnce(&str) -> Result<Option<Vec<u8>>, E>,
 ) -> Result<String, E> {
@@ -40,7 +40,7 @@ pub fn numbered<E>(
     let Some(store) = store else {
         return Ok(unchanged);
     };
-    let status = read(store)?.and_then(|it| serde_json::from_slice::<Store>(&it).ok());
+    let status = read(store)?.and_then(|it| serde_json::from_slice::<ServedStore>(&it).ok());
     let live = status.and_then(|it| it.versions.into_iter().find(|version| version.live));
     Ok(live.map_or(unchanged, |it| {
         format!("{store}/versions/{}/files", it.version)
@@ -58,7 +58,7 @@ pub fn roots<E>(
     mut has: impl FnMut(&str) -> Result<bool, E>,
 ) -> Result<Vec<String>, E> {
     if is_http(url) {
-        manifest.roots_found(url, |layer| has(&layer.segments[0].file))
+        manifest.find_roots(url, |layer| has(&layer.segments[0].file))
     } else {
         Ok(manifest.roots(url))
     }
@@ -77,7 +77,7 @@ mod tests {
     fn only_the_live_version_of_a_store_gets_a_number() {
         let status =
             br#"{"versions":[{"version":6,"live":false},{"version":7,"live":true,"layers":2}]}"#;
-        let of = |url: &str| numbered(url, |_| Ok::<_, ()>(Some(status.to_vec()))).unwrap();
+        let of = |url: &str| live_version_url(url, |_| Ok::<_, ()>(Some(status.to_vec()))).unwrap();
         let store = "http://h:1/v1/stores/s";
         let live = format!("{store}/versions/live/files");
         assert_eq!(of(&live), format!("{store}/versions/7/files"));
@@ -89,7 +89,10 @@ mod tests {
         ] {
             assert_eq!(of(other), other);
         }
-        assert_eq!(numbered(&live, |_| Ok::<_, ()>(None)), Ok(live.clone()));
-        assert_eq!(numbered(&live, |_| Err("503")), Err("503"));
+        assert_eq!(
+            live_version_url(&live, |_| Ok::<_, ()>(None)),
+            Ok(live.clone())
+        );
+        assert_eq!(live_version_url(&live, |_| Err("503")), Err("503"));
     }
 }

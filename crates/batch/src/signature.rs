@@ -139,13 +139,13 @@ impl Manifest {
         let advice = "sign it with `larder build --sign`, or change stores.signed_by";
         let Some(signature) = &self.signature else {
             return Err(format!(
-                "is not signed, and stores.signed_by asks for that; {advice}"
+                "is not signed, but stores.signed_by requires a signature; {advice}"
             ));
         };
         let key = signature.key;
         if !trusted.contains(&key) {
             return Err(format!(
-                "is signed by {key}, which is none of the keys in stores.signed_by; {advice}"
+                "is signed by {key}, which is not one of the keys in stores.signed_by; {advice}"
             ));
         }
         self.check_own_signature()
@@ -173,11 +173,10 @@ impl Manifest {
     }
 
     fn signed_text(&self) -> Vec<u8> {
-        let built = self
-            .built
-            .as_ref()
-            .map_or(String::new(), |built| built.digest_now(self.digest_kind()));
-        format!("larder version\n{}\n{built}\n", self.digest_now()).into_bytes()
+        let built = self.built.as_ref().map_or(String::new(), |built| {
+            built.compute_digest(self.digest_kind())
+        });
+        format!("larder version\n{}\n{built}\n", self.compute_digest()).into_bytes()
     }
 }
 
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_those_of_the_specification() {
+    fn keys_match_the_published_test_vectors() {
         // RFC 8032, section 7.1, test 1.
         let secret =
             "ed25519-secret:9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
@@ -225,7 +224,7 @@ mod tests {
         ] {
             assert!(wrong.parse::<PublicKey>().is_err(), "{wrong}");
         }
-        let told = "hunter2".parse::<SecretKey>().expect_err("no key");
-        assert!(!told.contains("hunter2"));
+        let error = "hunter2".parse::<SecretKey>().expect_err("no key");
+        assert!(!error.contains("hunter2"));
     }
 }

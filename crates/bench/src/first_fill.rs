@@ -80,8 +80,8 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
     process::pin_self(1)?;
     let client = connect(&server);
     load(&client, args.rows)?;
-    let quiet = others(&connect(&server), "own|", &AtomicBool::new(false), 20_000)?;
-    let mut bench = Bench {
+    let quiet = run_other_client(&connect(&server), "own|", &AtomicBool::new(false), 20_000)?;
+    let mut bench = FillBench {
         args,
         raw: Vec::new(),
         longest_ms: 0.0,
@@ -116,14 +116,14 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
             bench.measure(&small, &client, case)?
         };
     }
-    let Bench {
+    let FillBench {
         raw, longest_ms, ..
     } = bench;
     let markdown = format!(
-        "# Large work beside others\n\n{} source rows; one client has them all read, computed or dropped, another one reads and writes \
-         rows of its own meanwhile, one request at a time.\n\n## What a join has yet to compute\n\n{fills}\n## Other large work\n\n{works}\n\
-         With none of it under way: p99 {:.0} us, longest {:.1} ms.\n\n\
-         Longest that anybody waited for another's work: {longest_ms:.1} ms; bar: <= 50 ms; {}.\n\n\
+        "# Large work and other clients\n\n{} source rows; one client reads, computes or drops them all; another one reads and writes \
+         its own rows at the same time, one request after another.\n\n## Outputs that a join has not computed yet\n\n{fills}\n## Other large work\n\n{works}\n\
+         Without other work: p99 {:.0} us, longest {:.1} ms.\n\n\
+         Longest wait of the other client: {longest_ms:.1} ms; bar: <= 50 ms; {}.\n\n\
          Server of one thread on core 0, clients on core 1. {} rounds, median (minimum-maximum).\n\nCommand: `{}`\n",
         args.rows,
         quiet.value_at_quantile(0.99) as f64 / 1e3,
@@ -135,7 +135,7 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
     report::keep(args.out.as_deref(), "first-fill", &markdown, &raw)
 }
 
-struct Bench<'a> {
+struct FillBench<'a> {
     args: &'a FirstFillArgs,
     raw: Vec<serde_json::Value>,
     /// The longest wait of any client.
@@ -167,12 +167,12 @@ fn memory_bytes(client: &RespClient) -> Result<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("tables_memory_bytes:"));
     Ok(value
-        .ok_or("INFO does not tell what tables take")?
+        .ok_or("INFO does not return the memory of the tables")?
         .trim()
         .parse()?)
 }
 
-impl Bench<'_> {
+impl FillBench<'_> {
     /// Executes a piece of work several times. Returns a line of the report.
     fn measure(
         &mut self,
@@ -190,11 +190,12 @@ impl Bench<'_> {
             (case.before)(reader, self.args.rows)?;
             let (seen, took_ms) = std::thread::scope(|scope| {
                 let others = scope.spawn(|| {
-                    others(&other, case.beside, &ended, u64::MAX).map_err(|error| error.to_string())
+                    run_other_client(&other, case.beside, &ended, u64::MAX)
+                        .map_err(|error| error.to_string())
                 });
-                let begun = Instant::now();
+                let started = Instant::now();
                 let done = command(reader, case.work);
-                let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+                let took_ms = started.elapsed().as_secs_f64() * 1e3;
                 // Data that is dropped after the reply must not delay other clients either.
                 std::thread::sleep(AFTER);
                 ended.store(true, Ordering::Release);
@@ -270,7 +271,7 @@ pub fn load_posts(client: &RespClient, rows: u64) -> Result<()> {
 
 /// Reads and writes its own rows until `ended` is set or `times` requests were sent. Returns the latencies in
 /// nanoseconds.
-fn others(
+fn run_other_client(
     client: &RespClient,
     table: &str,
     ended: &AtomicBool,

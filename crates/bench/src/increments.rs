@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use larder_batch::{Base, BuildOptions, Builder, Compaction, Manifest, On, Version};
+use larder_batch::{Base, BuildOptions, Builder, Compaction, DeltaBase, Manifest, Version};
 use larder_types::Random;
 
 use crate::Result;
@@ -30,7 +30,7 @@ pub struct IncrementsArgs {
     rounds: u32,
 }
 
-const TOGETHER: usize = 100;
+const BATCH_KEYS: usize = 100;
 
 pub fn run(args: &IncrementsArgs) -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -83,7 +83,7 @@ fn bytes_of(folder: &Path) -> Result<u64> {
 fn build_on(base: &Path, out: &Path, args: &IncrementsArgs, day: u64) -> Result<()> {
     let base = Base::open(base, &base.to_string_lossy(), &out.to_string_lossy())?;
     let options = BuildOptions {
-        on: Some(On {
+        delta_base: Some(DeltaBase {
             base: Arc::new(base),
             is_full: false,
         }),
@@ -161,7 +161,7 @@ fn get_each(version: &Version, keys: &[String]) -> Result<u64> {
 
 fn get_many(version: &Version, keys: &[String]) -> Result<u64> {
     let (mut sum, mut found) = (0, Vec::new());
-    for keys in keys.chunks(TOGETHER) {
+    for keys in keys.chunks(BATCH_KEYS) {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         version.get_many(&keys, &mut found);
         for value in found.drain(..) {

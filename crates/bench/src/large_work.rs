@@ -128,7 +128,7 @@ pub const CASES: &[Case] = &[
         ..EMPTY
     },
     Case {
-        name: "rows that are counted expire all at once",
+        name: "rows that are counted expire together",
         joins: &["n|all = count x|<row:8>"],
         before: expire_soon,
         work: &["RANGECOUNT", "x|", "x}"],
@@ -192,4 +192,7 @@ fn expire_soon(client: &RespClient, rows: u64) -> Result<()> {
 }
 
 /// The names of the cases contain the number of authors with posts.
-const _: () = assert!(AUTHORS == 1_000, "the cases' names say so");
+const _: () = assert!(
+    AUTHORS == 1_000,
+    "the names of the cases contain this number"
+);

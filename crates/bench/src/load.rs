@@ -29,7 +29,7 @@ impl Requests {
     /// Returns GETs of random keys.
     pub fn new(keys: u64, count: usize) -> Requests {
         let mut random = Random::new(42);
-        let mut requests = Requests::of_values();
+        let mut requests = Requests::for_values();
         for _ in 0..count {
             let key = store::redis_key(random.index(keys as usize) as u64);
             requests.push(&[b"GET", key.as_bytes()]);
@@ -38,24 +38,24 @@ impl Requests {
     }
 
     /// Returns an empty list of requests, each of which is answered with one value of the benchmark's size.
-    pub fn of_values() -> Requests {
+    pub fn for_values() -> Requests {
         let reply_bytes = VALUE_HEAD.len() + VALUE_BYTES + 2;
-        Requests::answered(VALUE_HEAD, reply_bytes)
+        Requests::with_reply(VALUE_HEAD, reply_bytes)
     }
 
     /// Returns an empty list of requests, each of which is answered with an array of values.
-    pub fn of_arrays(values: usize) -> Requests {
+    pub fn for_arrays(values: usize) -> Requests {
         let array = format!("*{values}\r\n").into_bytes();
         let reply_bytes = array.len() + values * (VALUE_HEAD.len() + VALUE_BYTES + 2);
-        Requests::answered(&[&array, VALUE_HEAD].concat(), reply_bytes)
+        Requests::with_reply(&[&array, VALUE_HEAD].concat(), reply_bytes)
     }
 
     /// Returns an empty list of requests, each of which is answered with OK.
-    pub fn of_writes() -> Requests {
-        Requests::answered(b"+OK\r\n", 5)
+    pub fn for_writes() -> Requests {
+        Requests::with_reply(b"+OK\r\n", 5)
     }
 
-    fn answered(head: &[u8], reply_bytes: usize) -> Requests {
+    fn with_reply(head: &[u8], reply_bytes: usize) -> Requests {
         Requests {
             bytes: Vec::new(),
             ends: vec![0],
@@ -119,7 +119,7 @@ pub fn send_all(address: SocketAddr, requests: &Requests) -> Result<()> {
     Ok(())
 }
 
-struct Connection<'a> {
+struct LoadConnection<'a> {
     stream: TcpStream,
     requests: &'a Requests,
     /// The bytes of outstanding replies.
@@ -157,7 +157,7 @@ pub fn drive_all(
         stream.set_nodelay(true)?;
         poll.add(&stream, token)?;
         let next = random.index(requests.len() - depth);
-        all.push(Connection {
+        all.push(LoadConnection {
             stream,
             requests,
             awaited: 0,
@@ -186,7 +186,7 @@ pub fn drive_all(
     Ok((answered, started.elapsed()))
 }
 
-impl Connection<'_> {
+impl LoadConnection<'_> {
     fn send(&mut self, depth: usize) -> Result<()> {
         let requests = self.requests;
         if self.next + depth > requests.len() {

@@ -23,7 +23,7 @@ pub struct LookupsArgs {
     rounds: u32,
 }
 
-const TOGETHER: usize = 64;
+const BATCH_KEYS: usize = 64;
 
 pub fn run(args: &LookupsArgs) -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -52,7 +52,7 @@ pub fn run(args: &LookupsArgs) -> Result<()> {
     };
     let many = |version: &Version| -> Result<u64> {
         let (mut sum, mut found) = (0, Vec::new());
-        for keys in keys.chunks(TOGETHER) {
+        for keys in keys.chunks(BATCH_KEYS) {
             let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
             version.get_many(&keys, &mut found);
             for value in found.drain(..) {

@@ -43,11 +43,11 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[command(name = "larder-bench", about = "Benchmarks of a running larder server")]
 struct Args {
     #[command(subcommand)]
-    bench: Bench,
+    bench: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Bench {
+enum BenchCommand {
     /// GETs per second and per CPU second on one core, compared with redis-server
     Server(server::ServerArgs),
     /// CPU time per operation in clusters of 1, 2, 4 and 8 nodes, for local and forwarded requests, compared with Redis Cluster
@@ -83,7 +83,7 @@ enum Bench {
     /// A news site's page over the network, as one read from larder and as separate reads from Redis
     Newp(net::newp::NewpArgs),
     /// Searches of hotels by attributes, compared with PostgreSQL
-    Spaces(spaces::beside::SpacesArgs),
+    Spaces(spaces::comparison::SpacesArgs),
     /// CPU time of searches of a space: one match to half of all objects, one to four predicates, sort orders, cursors
     SpaceShapes(spaces::shapes::SpaceShapesArgs),
     /// Predictions of the subspace model compared with measurements, over sampled configurations
@@ -93,34 +93,34 @@ enum Bench {
     /// Latency and errors for clients while the subspaces of a space change
     SpaceOnline(spaces::online::SpaceOnlineArgs),
     /// A space with four times as much data as the server has memory
-    SpaceOutgrown(spaces::outgrown::SpaceOutgrownArgs),
+    SpaceOutgrown(spaces::larger_than_memory::SpaceOutgrownArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().bench {
-        Bench::Server(args) => server::run(&args),
-        Bench::Cluster(args) => cluster::cost::run(&args),
-        Bench::ClusterTwip(args) => cluster::twip::run(&args),
-        Bench::ClusterReplicas(args) => cluster::replicas::run(&args),
-        Bench::ClusterFailover(args) => cluster::failover::run(&args),
-        Bench::ClusterGrowth(args) => cluster::growth::run(&args),
-        Bench::SwapLatency(args) => swap_latency::run(&args),
-        Bench::Lookups(args) => lookups::run(&args),
-        Bench::Increments(args) => increments::run(&args),
-        Bench::Table(args) => table::run(&args),
-        Bench::Twip(args) => twip::run(&args),
-        Bench::Karma(args) => karma::run(&args),
-        Bench::FirstFill(args) => first_fill::run(&args),
-        Bench::Validate(args) => validate::run(&args),
-        Bench::TwipBars(args) => twip_bars::run(&args),
-        Bench::TwipNet(args) => net::twip::run(&args),
-        Bench::Newp(args) => net::newp::run(&args),
-        Bench::Spaces(args) => spaces::beside::run(&args),
-        Bench::SpaceShapes(args) => spaces::shapes::run(&args),
-        Bench::SpaceModel(args) => spaces::model::run(&args),
-        Bench::SpaceServers(args) => spaces::servers::run(&args),
-        Bench::SpaceOnline(args) => spaces::online::run(&args),
-        Bench::SpaceOutgrown(args) => spaces::outgrown::run(&args),
+        BenchCommand::Server(args) => server::run(&args),
+        BenchCommand::Cluster(args) => cluster::cost::run(&args),
+        BenchCommand::ClusterTwip(args) => cluster::twip::run(&args),
+        BenchCommand::ClusterReplicas(args) => cluster::replicas::run(&args),
+        BenchCommand::ClusterFailover(args) => cluster::failover::run(&args),
+        BenchCommand::ClusterGrowth(args) => cluster::growth::run(&args),
+        BenchCommand::SwapLatency(args) => swap_latency::run(&args),
+        BenchCommand::Lookups(args) => lookups::run(&args),
+        BenchCommand::Increments(args) => increments::run(&args),
+        BenchCommand::Table(args) => table::run(&args),
+        BenchCommand::Twip(args) => twip::run(&args),
+        BenchCommand::Karma(args) => karma::run(&args),
+        BenchCommand::FirstFill(args) => first_fill::run(&args),
+        BenchCommand::Validate(args) => validate::run(&args),
+        BenchCommand::TwipBars(args) => twip_bars::run(&args),
+        BenchCommand::TwipNet(args) => net::twip::run(&args),
+        BenchCommand::Newp(args) => net::newp::run(&args),
+        BenchCommand::Spaces(args) => spaces::comparison::run(&args),
+        BenchCommand::SpaceShapes(args) => spaces::shapes::run(&args),
+        BenchCommand::SpaceModel(args) => spaces::model::run(&args),
+        BenchCommand::SpaceServers(args) => spaces::servers::run(&args),
+        BenchCommand::SpaceOnline(args) => spaces::online::run(&args),
+        BenchCommand::SpaceOutgrown(args) => spaces::larger_than_memory::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -86,12 +86,12 @@ pub fn serve(command: &mut Command) -> Result<Server> {
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
     let ready: serde_json::Value = serde_json::from_str(&line)
-        .map_err(|_| format!("larder serve said {line:?} and not where it listens"))?;
+        .map_err(|_| format!("larder serve printed {line:?} instead of its addresses"))?;
     let text = |name: &str| {
         ready[name]
             .as_str()
             .map(str::to_owned)
-            .ok_or(format!("larder serve did not say its {name} address"))
+            .ok_or(format!("larder serve did not print its {name} address"))
     };
     Ok(Server {
         child,
@@ -133,7 +133,7 @@ pub fn start_listening(mut command: Command, port: u16, name: &str) -> Result<Se
     let started = Instant::now();
     while TcpStream::connect(resp).is_err() {
         if let Some(status) = server.child.try_wait()? {
-            return Err(format!("{name} ended at once: {status}").into());
+            return Err(format!("{name} exited immediately: {status}").into());
         }
         if started.elapsed() > Duration::from_secs(30) {
             return Err(format!("{name} does not listen on port {port} after 30 seconds").into());

@@ -43,7 +43,7 @@ pub struct ServerArgs {
     out: Option<PathBuf>,
 }
 
-struct Sample {
+struct ServerSample {
     requests_per_second: f64,
     requests_per_cpu_second: f64,
 }
@@ -67,7 +67,7 @@ pub fn run(args: &ServerArgs) -> Result<()> {
         "| depth | larder, requests/s | redis, requests/s | ratio | larder, requests/CPU s | redis, requests/CPU s | ratio |\n|---|---|---|---|---|---|---|\n",
     );
     for &depth in &args.depths {
-        let mut samples: [Vec<Sample>; 2] = [Vec::new(), Vec::new()];
+        let mut samples: [Vec<ServerSample>; 2] = [Vec::new(), Vec::new()];
         for round in 0..args.rounds {
             for turn in 0..2 {
                 let which = (turn + round) % 2;
@@ -80,11 +80,11 @@ pub fn run(args: &ServerArgs) -> Result<()> {
                 samples[which].push(sample);
             }
         }
-        let of = |which: usize, what: fn(&Sample) -> f64| {
+        let of = |which: usize, what: fn(&ServerSample) -> f64| {
             samples[which].iter().map(what).collect::<Vec<f64>>()
         };
-        let rate: fn(&Sample) -> f64 = |sample| sample.requests_per_second;
-        let efficiency: fn(&Sample) -> f64 = |sample| sample.requests_per_cpu_second;
+        let rate: fn(&ServerSample) -> f64 = |sample| sample.requests_per_second;
+        let efficiency: fn(&ServerSample) -> f64 = |sample| sample.requests_per_cpu_second;
         writeln!(
             table,
             "| {depth} | {} | {} | {:.2} | {} | {} | {:.2} |",
@@ -99,7 +99,7 @@ pub fn run(args: &ServerArgs) -> Result<()> {
     let markdown = format!(
         "## Server: GETs on one core\n\n{table}\n\
          {} records of 100 bytes, {} connections over loopback, server on core 0, load on core 1, {} s each, {} rounds in turns, median (minimum-maximum). \
-         CPU time of the whole process, from /proc/PID/stat. Where the load generator is the limit, compare requests per CPU second.\n\nCommand: `{}`\n",
+         CPU time of the whole process, from /proc/PID/stat. If the load generator is the limit, compare requests per CPU second.\n\nCommand: `{}`\n",
         args.keys,
         args.connections,
         args.seconds,
@@ -114,7 +114,7 @@ fn measure(
     requests: &Requests,
     args: &ServerArgs,
     depth: usize,
-) -> Result<Sample> {
+) -> Result<ServerSample> {
     load::drive(
         server.resp,
         requests,
@@ -131,7 +131,7 @@ fn measure(
         Duration::from_secs(args.seconds),
     )?;
     let cpu_s = server.cpu_s()? - before;
-    Ok(Sample {
+    Ok(ServerSample {
         requests_per_second: answered as f64 / took.as_secs_f64(),
         requests_per_cpu_second: answered as f64 / cpu_s.max(0.01),
     })
@@ -154,7 +154,7 @@ pub fn publish_at(http: &str, version: &std::path::Path) -> Result<()> {
         allow_missing_replicas: 0,
     };
     let mut pull = admin.pull(&store, &request)?;
-    while !pull.state.is_over() {
+    while !pull.state.has_ended() {
         std::thread::sleep(Duration::from_millis(5));
         pull = admin.pull_status(&pull)?;
     }

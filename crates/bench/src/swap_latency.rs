@@ -76,16 +76,16 @@ pub fn run(args: &SwapLatencyArgs) -> Result<()> {
         failed += reads.failed;
         quiet.push(reads);
 
-        let (reads, swapped) = read_during(&server, args, |go_on| {
-            pull_in_turns(&server, &versions, args, go_on)
+        let (reads, swapped) = read_during(&server, args, |should_continue| {
+            pull_versions(&server, &versions, args, should_continue)
         })?;
         raw.push(reads.line("busy", round, swapped));
         failed += reads.failed;
         swaps += swapped;
         busy.push(reads);
 
-        let (reads, copies) = read_during(&server, args, |go_on| {
-            copy_in_turns(&versions, temp.path(), args, go_on)
+        let (reads, copies) = read_during(&server, args, |should_continue| {
+            copy_versions(&versions, temp.path(), args, should_continue)
         })?;
         raw.push(reads.line("copying", round, copies));
         failed += reads.failed;
@@ -94,7 +94,7 @@ pub fn run(args: &SwapLatencyArgs) -> Result<()> {
     let rollbacks = roll_back(&server)?;
     raw.push(json!({"rollback_us": rollbacks}));
 
-    let of = |parts: &[Reads], quantile: f64| {
+    let of = |parts: &[ReadLatencies], quantile: f64| {
         parts
             .iter()
             .map(|part| part.us(quantile))
@@ -149,14 +149,14 @@ fn name(quantile: f64) -> String {
     }
 }
 
-struct Reads {
+struct ReadLatencies {
     latency_ns: Histogram<u64>,
     failed: u64,
 }
 
-impl Reads {
-    fn new() -> Result<Reads> {
-        Ok(Reads {
+impl ReadLatencies {
+    fn new() -> Result<ReadLatencies> {
+        Ok(ReadLatencies {
             // Up to a minute; `saturating_record` does not widen a histogram.
             latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
             failed: 0,
@@ -177,10 +177,14 @@ impl Reads {
 
 /// Reads at the requested rate until the time is over or `go_on` is false. Each connection has a thread, so a slow read
 /// delays only the following reads of its own connection.
-fn read_steadily(address: SocketAddr, args: &SwapLatencyArgs, go_on: &AtomicBool) -> Result<Reads> {
+fn read_steadily(
+    address: SocketAddr,
+    args: &SwapLatencyArgs,
+    should_continue: &AtomicBool,
+) -> Result<ReadLatencies> {
     let started = Instant::now();
     let step = Duration::from_nanos(1_000_000_000 / args.rate.max(1));
-    let mut all = Reads::new()?;
+    let mut all = ReadLatencies::new()?;
     std::thread::scope(|scope| -> Result<()> {
         let readers: Vec<_> = (0..args.connections)
             .map(|number| {
@@ -190,8 +194,14 @@ fn read_steadily(address: SocketAddr, args: &SwapLatencyArgs, go_on: &AtomicBool
                     end: started + Duration::from_secs(args.seconds),
                 };
                 scope.spawn(move || {
-                    read_on_one(address, args.keys, number as u64, &schedule, go_on)
-                        .map_err(|error| error.to_string())
+                    read_on_one(
+                        address,
+                        args.keys,
+                        number as u64,
+                        &schedule,
+                        should_continue,
+                    )
+                    .map_err(|error| error.to_string())
                 })
             })
             .collect();
@@ -217,19 +227,19 @@ fn read_on_one(
     keys: u64,
     seed: u64,
     schedule: &Schedule,
-    go_on: &AtomicBool,
-) -> Result<Reads> {
+    should_continue: &AtomicBool,
+) -> Result<ReadLatencies> {
     let connect = || -> std::io::Result<TcpStream> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         Ok(stream)
     };
     let mut stream = connect()?;
-    let mut reads = Reads::new()?;
+    let mut reads = ReadLatencies::new()?;
     let mut random = Random::new(7 + seed);
     let (mut request, mut reply) = (Vec::new(), [0; 6 + VALUE_BYTES + 2]);
     let mut due = schedule.first;
-    while due < schedule.end && go_on.load(Ordering::Relaxed) {
+    while due < schedule.end && should_continue.load(Ordering::Relaxed) {
         request.clear();
         let key = store::redis_key(random.index(keys as usize) as u64);
         client::request(&mut request, &["GET", &key]);
@@ -260,29 +270,29 @@ fn read_during(
     server: &process::Server,
     args: &SwapLatencyArgs,
     work: impl FnOnce(&AtomicBool) -> Result<u64> + Send,
-) -> Result<(Reads, u64)> {
-    let go_on = AtomicBool::new(true);
+) -> Result<(ReadLatencies, u64)> {
+    let should_continue = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let working = scope.spawn(|| {
-            let done = work(&go_on).map_err(|error| error.to_string());
-            go_on.store(false, Ordering::Relaxed);
+            let done = work(&should_continue).map_err(|error| error.to_string());
+            should_continue.store(false, Ordering::Relaxed);
             done
         });
-        let reads = read_steadily(server.resp, args, &go_on);
-        go_on.store(false, Ordering::Relaxed);
+        let reads = read_steadily(server.resp, args, &should_continue);
+        should_continue.store(false, Ordering::Relaxed);
         let done = working
             .join()
-            .map_err(|_| "what ran beside the reads panicked")??;
+            .map_err(|_| "the thread beside the reads panicked")??;
         Ok((reads?, done))
     })
 }
 
 /// Copies the files of the versions in turn, durably like a pull. Keeps as many copies as the server keeps versions.
-fn copy_in_turns(
+fn copy_versions(
     versions: &[PathBuf],
     folder: &Path,
     args: &SwapLatencyArgs,
-    go_on: &AtomicBool,
+    should_continue: &AtomicBool,
 ) -> Result<u64> {
     const NICE: i32 = 15;
     const KEPT: u64 = 3;
@@ -290,14 +300,14 @@ fn copy_in_turns(
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     let place = |number: u64| folder.join(format!("copy-{number}"));
     let mut copies = 0;
-    while go_on.load(Ordering::Relaxed) {
+    while should_continue.load(Ordering::Relaxed) {
         let started = Instant::now();
         let to = place(copies);
         std::fs::create_dir(&to)?;
         for entry in std::fs::read_dir(&versions[copies as usize % versions.len()])? {
             let entry = entry?;
             let path = to.join(entry.file_name());
-            let mut copy = StreamingFile::serving(File::create_new(&path)?, 0);
+            let mut copy = StreamingFile::for_serving(File::create_new(&path)?, 0);
             std::io::copy(&mut File::open(entry.path())?, &mut copy)?;
             copy.finish(&path)?;
         }
@@ -305,7 +315,7 @@ fn copy_in_turns(
             std::fs::remove_dir_all(place(copies - KEPT))?;
         }
         copies += 1;
-        rest(started, args.swap_every, go_on);
+        sleep_until(started, args.swap_every, should_continue);
     }
     for number in copies.saturating_sub(KEPT)..copies {
         std::fs::remove_dir_all(place(number))?;
@@ -313,25 +323,25 @@ fn copy_in_turns(
     Ok(copies)
 }
 
-fn rest(started: Instant, seconds: f64, go_on: &AtomicBool) {
-    while go_on.load(Ordering::Relaxed) && started.elapsed().as_secs_f64() < seconds {
+fn sleep_until(started: Instant, seconds: f64, should_continue: &AtomicBool) {
+    while should_continue.load(Ordering::Relaxed) && started.elapsed().as_secs_f64() < seconds {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Pulls the versions in turn, making each live, until `go_on` is false.
-fn pull_in_turns(
+fn pull_versions(
     server: &process::Server,
     versions: &[PathBuf],
     args: &SwapLatencyArgs,
-    go_on: &AtomicBool,
+    should_continue: &AtomicBool,
 ) -> Result<u64> {
     let mut swapped = 0;
-    while go_on.load(Ordering::Relaxed) {
+    while should_continue.load(Ordering::Relaxed) {
         let started = Instant::now();
         publish(server, &versions[swapped as usize % versions.len()])?;
         swapped += 1;
-        rest(started, args.swap_every, go_on);
+        sleep_until(started, args.swap_every, should_continue);
     }
     Ok(swapped)
 }

@@ -14,7 +14,7 @@ use larder_table::{Split, Table, Value};
 use crate::Result;
 use crate::keys::put_digits;
 use crate::report;
-use crate::table_alloc::asked;
+use crate::table_alloc::allocated_bytes;
 use crate::table_rivals::{HashOfTrees, Map, OneGroup};
 
 #[derive(Args)]
@@ -40,10 +40,10 @@ const KEY: usize = 34;
 const VALUE: usize = 100;
 const BATCH: u64 = 4096;
 /// One batch in this many has its calls timed individually.
-const SINGLY: u64 = 16;
+const TIMED_BATCH_INTERVAL: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Order {
+enum InsertOrder {
     Time,
     Random,
 }
@@ -67,7 +67,7 @@ struct Figures {
 
 pub fn run(args: &TableArgs) -> Result<()> {
     let mut figures = Vec::new();
-    for order in [Order::Time, Order::Random] {
+    for order in [InsertOrder::Time, InsertOrder::Random] {
         figures.push(measure::<Table>(args, order));
         if !args.alone {
             figures.push(measure::<OneGroup>(args, order));
@@ -87,7 +87,7 @@ pub fn run(args: &TableArgs) -> Result<()> {
     )
 }
 
-fn measure<M: Map>(args: &TableArgs, order: Order) -> Figures {
+fn measure<M: Map>(args: &TableArgs, order: InsertOrder) -> Figures {
     eprintln!("{} ...", M::NAME);
     let mut keys = Keys {
         random: 0x9e37_79b9_7f4a_7c15,
@@ -96,18 +96,18 @@ fn measure<M: Map>(args: &TableArgs, order: Order) -> Figures {
         order,
     };
     let value = [b'v'; VALUE];
-    let before = asked();
+    let before = allocated_bytes();
     let mut map = M::new();
     let mut put = Meter::default();
     put.run(args.rows, || keys.next(), |key| map.put(key, &value));
-    let bytes_per_row = (asked() - before) as f64 / args.rows as f64;
+    let bytes_per_row = (allocated_bytes() - before) as f64 / args.rows as f64;
 
     let mut out = Vec::with_capacity(64 << 10);
     let mut rows = 0;
     let mut range = Meter::default();
     range.run(
         args.reads,
-        || keys.somewhere(),
+        || keys.random_key(),
         |key| {
             out.clear();
             rows += map.range(key, 20, &mut out);
@@ -118,11 +118,11 @@ fn measure<M: Map>(args: &TableArgs, order: Order) -> Figures {
     let mut get = Meter::default();
     get.run(
         args.reads,
-        || keys.somewhere(),
+        || keys.random_key(),
         |key| found += usize::from(map.get(key).is_some()),
     );
     assert!(found as u64 <= args.reads);
-    let order = if order == Order::Time {
+    let order = if order == InsertOrder::Time {
         "time"
     } else {
         "random"
@@ -152,7 +152,7 @@ fn fan_out(args: &TableArgs) -> Vec<(&'static str, f64, f64)> {
             random: 7,
             clock: 0,
             args,
-            order: Order::Time,
+            order: InsertOrder::Time,
         };
         let ids: Vec<_> = (0..args.groups)
             .filter_map(|user| {
@@ -195,7 +195,7 @@ struct Keys<'a> {
     random: u64,
     clock: u64,
     args: &'a TableArgs,
-    order: Order,
+    order: InsertOrder,
 }
 
 impl Keys<'_> {
@@ -210,16 +210,16 @@ impl Keys<'_> {
     fn next(&mut self) -> [u8; KEY] {
         self.clock += 1;
         let time = match self.order {
-            Order::Time => self.clock,
+            InsertOrder::Time => self.clock,
             // A permutation of the clock, which yields every time once.
-            Order::Random => self.clock.wrapping_mul(0x9e37_79b1) % 4_294_967_291,
+            InsertOrder::Random => self.clock.wrapping_mul(0x9e37_79b1) % 4_294_967_291,
         };
         self.key(time)
     }
 
     /// Returns a key of a random group, in the first four fifths of its times.
-    fn somewhere(&mut self) -> [u8; KEY] {
-        let last = if self.order == Order::Time {
+    fn random_key(&mut self) -> [u8; KEY] {
+        let last = if self.order == InsertOrder::Time {
             self.args.rows
         } else {
             4_294_967_291
@@ -245,7 +245,7 @@ impl Meter {
         while done < calls {
             keys.clear();
             keys.extend((0..BATCH.min(calls - done)).map(|_| key()));
-            if batch % SINGLY == SINGLY - 1 {
+            if batch % TIMED_BATCH_INTERVAL == TIMED_BATCH_INTERVAL - 1 {
                 for key in &keys {
                     let start = Instant::now();
                     call(key);

@@ -5,23 +5,23 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    static ASKED: Cell<usize> = const { Cell::new(0) };
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
 /// Returns the bytes that this thread has allocated and not freed.
-pub fn asked() -> usize {
-    ASKED.get()
+pub fn allocated_bytes() -> usize {
+    ALLOCATED.get()
 }
 
 /// Memory may be freed by another thread than the one that allocated it, so a counter may wrap below zero.
 fn count(more: usize, less: usize) {
-    ASKED.set(ASKED.get().wrapping_add(more).wrapping_sub(less));
+    ALLOCATED.set(ALLOCATED.get().wrapping_add(more).wrapping_sub(less));
 }
 
 // SAFETY: all calls are passed to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
         // SAFETY: the caller upholds the contract.
@@ -42,4 +42,4 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;

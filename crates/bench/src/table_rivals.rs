@@ -102,7 +102,7 @@ impl Map for BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// A B-tree of suffixes for each group, in a hash map with a fast hash.
-pub struct HashOfTrees(HashMap<Vec<u8>, Tree, BuildHasherDefault<Quick>>);
+pub struct HashOfTrees(HashMap<Vec<u8>, Tree, BuildHasherDefault<FastHasher>>);
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -162,9 +162,9 @@ fn copy<'m>(
 
 /// Multiplies eight bytes at a time. The standard hasher is slower, and would put this map at a disadvantage.
 #[derive(Default)]
-pub struct Quick(u64);
+pub struct FastHasher(u64);
 
-impl Hasher for Quick {
+impl Hasher for FastHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];

@@ -56,9 +56,9 @@ pub fn generate(users: usize, random: &mut Random) -> Graph {
     let mut edges = Vec::with_capacity(users * 110);
     let mut seen = vec![u32::MAX; users];
     for user in 0..users as u32 {
-        let wanted = (20 + random.index(181)).min(users / 2);
+        let selected = (20 + random.index(181)).min(users / 2);
         let mut found = 0;
-        while found < wanted {
+        while found < selected {
             let other = popularity.pick(random) as u32;
             if other != user && seen[other as usize] != user {
                 seen[other as usize] = user;

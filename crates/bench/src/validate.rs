@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use clap::Args;
 use larder_validate::Span;
-use larder_validate::record::{Encoder, Outcome, Record, What, decode};
+use larder_validate::record::{Encoder, Outcome, Record, RecordKind, decode};
 use larder_validate::report::Report;
 use larder_validate::set::Sketch;
-use larder_validate::trace::{Initial, Online, Options, judge};
+use larder_validate::trace::{Initial, OnlineValidator, Options, judge};
 use serde_json::json;
 
 use crate::Result;
@@ -36,7 +36,7 @@ pub struct ValidateArgs {
 
 /// The kind of values that are read.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ValueKind {
     Counts,
     Lists,
     Contents,
@@ -53,9 +53,9 @@ const HOT_HALF_NS: u64 = 2_000;
 
 const SEED: u64 = 1;
 
-struct Zero;
+struct ZeroInitial;
 
-impl Initial for Zero {
+impl Initial for ZeroInitial {
     fn count(&self, _: u64) -> i32 {
         0
     }
@@ -84,7 +84,7 @@ pub fn run(args: &ValidateArgs) -> Result<()> {
     )?;
     writeln!(
         out,
-        "| what | one core | two cores | while it runs, one core |\n|---|---|---|---|"
+        "| records | one core | two cores | online, one core |\n|---|---|---|---|"
     )?;
     let mut slowest = f64::MAX;
     for (name, kind) in KINDS {
@@ -96,8 +96,8 @@ pub fn run(args: &ValidateArgs) -> Result<()> {
             raw.push(json!({ "what": name, "way": way, "million_records_per_s": rates }));
             (median(&rates), spread(&rates, 2))
         };
-        let (one, one_told) = rates("one core", &|| judge(&records, &Zero, &options(1)));
-        let (_, two_told) = rates("two cores", &|| judge(&records, &Zero, &options(2)));
+        let (one, one_told) = rates("one core", &|| judge(&records, &ZeroInitial, &options(1)));
+        let (_, two_told) = rates("two cores", &|| judge(&records, &ZeroInitial, &options(2)));
         let (_, online) = rates("online", &|| online(&records));
         slowest = slowest.min(one);
         writeln!(out, "| {name} | {one_told} | {two_told} | {online} |")?;
@@ -113,7 +113,7 @@ pub fn run(args: &ValidateArgs) -> Result<()> {
         let times = [args.hot / 4, args.hot].map(|calls| {
             let records = trace(kind, 1, calls / 2, calls / 2, HOT_HALF_NS);
             let times: Vec<f64> = (0..args.rounds)
-                .map(|_| timed(calls / 2, &|| judge(&records, &Zero, &options(1))) * 1e3)
+                .map(|_| timed(calls / 2, &|| judge(&records, &ZeroInitial, &options(1))) * 1e3)
                 .collect();
             raw.push(json!({ "what": name, "way": "hot", "calls": calls, "ms": times }));
             median(&times)
@@ -127,7 +127,7 @@ pub fn run(args: &ValidateArgs) -> Result<()> {
         )?;
     }
     let (encoded, decoded) = coding(&trace(
-        Kind::Counts,
+        ValueKind::Counts,
         args.items,
         args.reads,
         writes,
@@ -154,10 +154,10 @@ pub fn run(args: &ValidateArgs) -> Result<()> {
     report::keep(args.out.as_deref(), "validate", &out, &raw)
 }
 
-const KINDS: [(&str, Kind); 3] = [
-    ("counts", Kind::Counts),
-    ("lists", Kind::Lists),
-    ("contents", Kind::Contents),
+const KINDS: [(&str, ValueKind); 3] = [
+    ("counts", ValueKind::Counts),
+    ("lists", ValueKind::Lists),
+    ("contents", ValueKind::Contents),
 ];
 
 fn options(cores: usize) -> Options {
@@ -184,7 +184,7 @@ fn timed(reads: u64, judge: &dyn Fn() -> Report) -> f64 {
 
 /// Feeds the records in the order in which the calls ended, followed by the watermark.
 fn online(records: &[Record]) -> Report {
-    let mut online = Online::new(Zero, &options(1), 0);
+    let mut online = OnlineValidator::new(ZeroInitial, &options(1), 0);
     let mut latest = 0;
     for some in records.chunks(1_000) {
         online.feed(some);
@@ -212,7 +212,7 @@ fn coding(records: &[Record]) -> (f64, f64) {
 }
 
 /// Returns the history of a correct store: every call takes effect within its interval, in the order of the records.
-fn trace(kind: Kind, items: usize, reads: u64, writes: u64, half_ns: u64) -> Vec<Record> {
+fn trace(kind: ValueKind, items: usize, reads: u64, writes: u64, half_ns: u64) -> Vec<Record> {
     let mut random = 1u64;
     let mut draw = move || {
         random ^= random << 13;
@@ -236,22 +236,22 @@ fn trace(kind: Kind, items: usize, reads: u64, writes: u64, half_ns: u64) -> Vec
             let item = item.min(items - 1);
             let write = call * writes / calls != (call + 1) * writes / calls;
             let what = match (kind, write) {
-                (Kind::Counts, true) => {
+                (ValueKind::Counts, true) => {
                     let delta = (draw() % 2) as i32 * 2 - 1;
                     counts[item] += i64::from(delta);
-                    What::AddCount(delta)
+                    RecordKind::AddCount(delta)
                 }
-                (Kind::Counts, false) => What::ReadCount(counts[item]),
-                (Kind::Lists, true) => {
+                (ValueKind::Counts, false) => RecordKind::ReadCount(counts[item]),
+                (ValueKind::Lists, true) => {
                     lists[item].add(SEED, item as u64, call);
-                    What::PutElement(call)
+                    RecordKind::PutElement(call)
                 }
-                (Kind::Lists, false) => What::ReadSet(lists[item]),
-                (Kind::Contents, true) => {
+                (ValueKind::Lists, false) => RecordKind::ReadSet(lists[item]),
+                (ValueKind::Contents, true) => {
                     counts[item] = call as i64 + 1;
-                    What::WriteContent(call + 1)
+                    RecordKind::WriteContent(call + 1)
                 }
-                (Kind::Contents, false) => What::ReadContent(counts[item] as u64),
+                (ValueKind::Contents, false) => RecordKind::ReadContent(counts[item] as u64),
             };
             let instant = 1_000_000 + call * STEP_NS;
             let span = Span::new(instant - draw() % half_ns, instant + draw() % half_ns);

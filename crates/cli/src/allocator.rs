@@ -14,7 +14,7 @@ const PURGE_DELAY: c_int = 15;
 
 /// Makes the allocator return free memory to the system immediately, and not at the next allocation. Otherwise, an idle
 /// server would keep the memory of its last pull.
-pub fn give_back_at_once() {
+pub fn purge_immediately() {
     // SAFETY: the option exists, and setting it affects no other option.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 0) };
 }

@@ -18,7 +18,7 @@ pub fn with_negative_numbers(command: Command) -> Command {
 }
 
 /// Parses a count or a limit, for clap.
-pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+pub fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number = text.parse::<u64>().ok();
     number
         .and_then(|number| T::try_from(number).ok())
@@ -32,7 +32,7 @@ pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 }
 
 /// Parses a percentage with an optional `%`, for clap.
-pub fn percent(text: &str) -> Result<f64, String> {
+pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim();
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
@@ -46,24 +46,24 @@ mod tests {
 
     #[test]
     fn shares_are_written_with_or_without_a_percent_sign() {
-        assert_eq!(percent("20%"), Ok(20.0));
-        assert_eq!(percent("0.5"), Ok(0.5));
+        assert_eq!(parse_percent("20%"), Ok(20.0));
+        assert_eq!(parse_percent("0.5"), Ok(0.5));
         for bad in ["", "%", "120%", "-1", "a fifth"] {
-            assert!(percent(bad).is_err(), "{bad}");
+            assert!(parse_percent(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn whole_numbers_have_neither_sign_nor_fraction() {
-        assert_eq!(whole_number::<u64>("18446744073709551615"), Ok(u64::MAX));
-        assert_eq!(whole_number::<u32>("7"), Ok(7));
-        assert_eq!(whole_number::<usize>("0"), Ok(0));
+        assert_eq!(parse_count::<u64>("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_count::<u32>("7"), Ok(7));
+        assert_eq!(parse_count::<usize>("0"), Ok(0));
         for bad in ["-1", "1.5", "", "one", "18446744073709551616"] {
-            let error = whole_number::<u64>(bad).unwrap_err();
+            let error = parse_count::<u64>(bad).unwrap_err();
             assert_eq!(error, "write a whole number of 0 or more");
         }
         assert!(
-            whole_number::<u32>("4294967296")
+            parse_count::<u32>("4294967296")
                 .unwrap_err()
                 .contains("to 4294967295")
         );

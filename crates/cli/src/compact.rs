@@ -35,7 +35,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     if !args.version.join(Manifest::FILE).is_file() {
         return Err(Failure::usage(format!(
-            "{} is not a version: a folder with a {} is",
+            "{} is not a version: the folder has no {}",
             args.version.display(),
             Manifest::FILE
         )));
@@ -69,7 +69,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         .write_new(&args.out)
         .map_err(|error| match error {
             larder_batch::Error::Cancelled => {
-                Failure::interrupted("interrupted; nothing was left behind")
+                Failure::interrupted("interrupted; no partial output was left")
             }
             error => error.into(),
         })?;

@@ -74,7 +74,7 @@ fn show(args: ShowArgs) -> Result<(), Failure> {
     let mut sections = serde_json::Map::new();
     for key in config::keys() {
         let secret = key.path() == "server.password" && !config.server.password.is_empty();
-        let value = match config.shown(key.section, key.name) {
+        let value = match config.display_value(key.section, key.name) {
             _ if secret => serde_json::json!("(set)"),
             Some(value) => serde_json::to_value(value)
                 .map_err(|error| Failure::new(format!("cannot show {}: {error}", key.path())))?,
@@ -109,14 +109,14 @@ fn reference(args: ReferenceArgs) -> Result<(), Failure> {
             output::print_line(&format!("{gap}[{}]", key.section))?;
             section = key.section;
         }
-        let said: Vec<&str> = [key.unit, &key.allowed]
+        let notes: Vec<&str> = [key.unit, &key.allowed]
             .into_iter()
-            .filter(|said| !said.is_empty())
+            .filter(|note| !note.is_empty())
             .collect();
-        let unit = if said.is_empty() {
+        let unit = if notes.is_empty() {
             String::new()
         } else {
-            format!(" ({})", said.join(", "))
+            format!(" ({})", notes.join(", "))
         };
         output::print_line(&format!(
             "  {} = {}{unit}\n      {}\n      {}",

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use larder_batch::{Manifest, StoreDir, Version};
 use larder_protocol::http::Record;
-use larder_types::{StoreName, VersionId, WhichVersion};
+use larder_types::{StoreName, VersionId, VersionSelector};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -27,7 +27,7 @@ const EXIT_CODES: &str =
 #[command(
     after_help = format!("Examples:\n    larder get built/pymk 42\n    larder get larder-data/stores/pymk 42 43 --json\n    larder get larder-data/stores/pymk 42 --version 3\n\n{EXIT_CODES}")
 )]
-pub struct GetArgs {
+pub struct InPlaceGetArgs {
     /// A built version's folder, or a store's folder in a server's data folder
     path: PathBuf,
     /// The keys, without the store's name
@@ -35,7 +35,7 @@ pub struct GetArgs {
     keys: Vec<OsString>,
     /// For a store's folder: a number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Print a JSON array of keys and values; the value of an absent key is null
     #[arg(long)]
     json: bool,
@@ -45,18 +45,18 @@ pub struct GetArgs {
 #[command(
     after_help = format!("Examples:\n    larder dump built/pymk | head\n    larder dump larder-data/stores/pymk --version 3 | gzip > pymk-3.jsonl.gz\n\n{EXIT_CODES}")
 )]
-pub struct DumpArgs {
+pub struct InPlaceDumpArgs {
     /// A built version's folder, or a store's folder in a server's data folder
     path: PathBuf,
     /// For a store's folder: a number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Accepted without effect: a dump always consists of JSON lines
     #[arg(long)]
     json: bool,
 }
 
-pub fn get(args: GetArgs) -> Result<(), Failure> {
+pub fn get(args: InPlaceGetArgs) -> Result<(), Failure> {
     let version = open(&args.path, args.version)?;
     let mut records = Vec::new();
     let mut absent = Vec::new();
@@ -89,7 +89,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "the version of {} in {} holds no key {}{hint}",
+        "the version of {} in {} has no key {}{hint}",
         version.manifest().store,
         version.path().display(),
         absent.join(", ")
@@ -97,7 +97,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
     Err(Failure::with_code("ABSENT_KEY", message))
 }
 
-pub fn dump(args: DumpArgs) -> Result<(), Failure> {
+pub fn dump(args: InPlaceDumpArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     let version = open(&args.path, args.version)?;
     let total = version.manifest().record_count;
@@ -108,7 +108,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     for (done, record) in (1..).zip(version.iter()) {
         let (key, value) = record.map_err(|error| {
             let mut failure = Failure::from(error);
-            failure.message += "; what was printed is incomplete";
+            failure.message += "; the printed output is incomplete";
             failure
         })?;
         serde_json::to_writer(&mut lines, &Record::from_bytes(&key, &value))
@@ -120,7 +120,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
             progress.set("dumping", done, total);
             if interrupt::is_interrupted() {
                 return Err(Failure::interrupted(
-                    "interrupted; what was printed is incomplete",
+                    "interrupted; the printed output is incomplete",
                 ));
             }
         }
@@ -129,7 +129,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
 }
 
 /// Opens the version at a path, or one version of a store's folder.
-fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
+fn open(path: &Path, which: Option<VersionSelector>) -> Result<Version, Failure> {
     let shown = path.display();
     let not_found = |message: String| Failure::with_code("NO_SUCH_VERSION", message);
     if !path.exists() {
@@ -145,7 +145,7 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
     if path.join(Manifest::FILE).is_file() {
         if which.is_some() {
             return Err(Failure::usage(format!(
-                "{shown} is one version; --version is for a store's folder, which holds several"
+                "{shown} is one version; use --version only with a store's folder, which has several"
             )));
         }
         return Ok(Version::open(path)?);
@@ -158,32 +158,32 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
     };
     if kept.is_empty() {
         return Err(not_found(format!(
-            "{shown} holds no version; give a folder that `larder build` made, or the folder of a store, such as {}",
-            a_store_in(path).unwrap_or_else(|| "larder-data/stores/pymk".to_owned())
+            "{shown} contains no version; pass a folder written by `larder build`, or the folder of a store, such as {}",
+            find_store_in(path).unwrap_or_else(|| "larder-data/stores/pymk".to_owned())
         )));
     }
-    let id = match which.unwrap_or(WhichVersion::Live) {
-        WhichVersion::Number(id) if kept.contains(&id) => id,
-        WhichVersion::Number(id) => {
+    let id = match which.unwrap_or(VersionSelector::Live) {
+        VersionSelector::Number(id) if kept.contains(&id) => id,
+        VersionSelector::Number(id) => {
             return Err(not_found(format!(
-                "{shown} holds no version {id}; it holds {}",
-                list(&kept)
+                "{shown} does not contain version {id}; it contains {}",
+                format_versions(&kept)
             )));
         }
-        WhichVersion::Live => dir.live()?.ok_or_else(|| {
+        VersionSelector::Live => dir.live()?.ok_or_else(|| {
             not_found(format!(
                 "no version in {shown} is live; name one with --version: {}",
-                list(&kept)
+                format_versions(&kept)
             ))
         })?,
-        WhichVersion::Previous => {
+        VersionSelector::Previous => {
             let previous = larder_server::previous_version(&dir);
             let previous = previous
                 .map_err(|error| Failure::with_code(&error.info().code, error.to_string()))?;
             previous.ok_or_else(|| {
                 not_found(format!(
-                    "{shown} has no earlier version to return to; it holds {}",
-                    list(&kept)
+                    "{shown} has no previous version; it contains {}",
+                    format_versions(&kept)
                 ))
             })?
         }
@@ -192,7 +192,7 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
 }
 
 /// Returns the folder of the first store in a server's data folder, for an error message.
-fn a_store_in(path: &Path) -> Option<String> {
+fn find_store_in(path: &Path) -> Option<String> {
     let data = if path.join("stores").is_dir() {
         path
     } else {
@@ -215,7 +215,7 @@ fn hint(path: &Path) -> String {
     }
 }
 
-fn list(ids: &[VersionId]) -> String {
+fn format_versions(ids: &[VersionId]) -> String {
     let shown: Vec<String> = ids.iter().map(VersionId::to_string).collect();
     shown.join(", ")
 }

@@ -25,7 +25,7 @@ pub fn listen_with_notices(first: &'static str, second: &'static str) -> Result<
 /// Records signals from now on, instead of letting them end the program. Further calls are no-ops.
 pub fn listen() -> Result<(), Failure> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
-    larder_remote::interrupt_when(is_interrupted);
+    larder_remote::set_interrupt_check(is_interrupted);
     STARTED.get_or_init(start).clone().map_err(Failure::new)
 }
 
@@ -128,7 +128,9 @@ pub fn is_interrupted() -> bool {
 /// Returns `Err` after an interrupt. For loops that can stop between two steps.
 pub fn check() -> Result<(), Failure> {
     if is_interrupted() {
-        return Err(Failure::interrupted("interrupted; nothing was left behind"));
+        return Err(Failure::interrupted(
+            "interrupted; no partial output was left",
+        ));
     }
     Ok(())
 }

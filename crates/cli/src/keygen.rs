@@ -36,7 +36,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
     let key = if args.public {
         read(&args.file)?
     } else {
-        make(&args.file)?
+        create(&args.file)?
     };
     output::print_line(&key.public().to_string())
 }
@@ -46,10 +46,10 @@ pub fn read(path: &Path) -> Result<SecretKey, Failure> {
     let text = fs::read_to_string(path)
         .map_err(Failure::io(format!("read the key {}", path.display())))?;
     text.parse()
-        .map_err(|why| Failure::usage(format!("{} holds no key: {why}", path.display())))
+        .map_err(|why| Failure::usage(format!("{} contains no key: {why}", path.display())))
 }
 
-fn make(path: &Path) -> Result<SecretKey, Failure> {
+fn create(path: &Path) -> Result<SecretKey, Failure> {
     let mut seed = [0; 32];
     let random = SystemRandom::new();
     random

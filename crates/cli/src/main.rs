@@ -11,7 +11,6 @@ mod compact;
 mod config;
 mod connection;
 mod demo;
-mod ending;
 mod failure;
 mod in_place;
 mod interrupt;
@@ -22,6 +21,7 @@ mod progress;
 mod push;
 mod quality;
 mod serve;
+mod shutdown;
 mod space;
 mod store;
 
@@ -50,9 +50,9 @@ enum Command {
     /// Build a version and make it live on a server
     Push(push::PushArgs),
     /// Print values of a version from its files, without a server
-    Get(in_place::GetArgs),
+    Get(in_place::InPlaceGetArgs),
     /// Print every record of a version from its files, as JSON lines
-    Dump(in_place::DumpArgs),
+    Dump(in_place::InPlaceDumpArgs),
     /// Inspect, verify, roll back and remove stores and their versions
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -70,7 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    allocator::give_back_at_once();
+    allocator::purge_immediately();
     let mut command = command_line::with_negative_numbers(Cli::command());
     let matches = command.get_matches_mut();
     let cli =

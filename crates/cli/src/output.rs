@@ -106,12 +106,12 @@ pub fn rate(number: u64, time: Duration) -> f64 {
 
 /// Prints numbered steps: a title, then the result.
 #[derive(Default)]
-pub struct Story {
+pub struct StepPrinter {
     step: u32,
 }
 
-impl Story {
-    pub fn tell(&mut self, title: &str, lines: &[String]) -> Result<(), Failure> {
+impl StepPrinter {
+    pub fn print_step(&mut self, title: &str, lines: &[String]) -> Result<(), Failure> {
         self.step += 1;
         print_line(&format!("{}. {title}", self.step))?;
         for line in lines {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_of_others_are_escaped() {
+    fn foreign_control_characters_are_escaped() {
         let shown = without_controls("a\nb\x1b[2J\u{9b}c\té", "\t");
         assert_eq!(shown, "a\\nb\\u{1b}[2J\\u{9b}c\té");
     }

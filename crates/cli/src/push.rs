@@ -18,16 +18,16 @@ use clap::Args;
 use larder_batch::{Manifest, StoreDir};
 use larder_client::AdminClient;
 use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus};
-use larder_types::{StoreName, WhichVersion};
+use larder_types::{StoreName, VersionSelector};
 
 use crate::build::{self, BuildArgs};
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, bytes, count, duration};
 use crate::progress::{NodeBars, Progress, Unit};
-use crate::quality::{Asked, Earlier, GateArgs};
+use crate::quality::{ComparedVersion, GateArgs, RequestedGates};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,7 +64,7 @@ pub struct PushArgs {
     no_activate: bool,
     /// In a cluster: make the version live even if up to this number of nodes lack it, provided that other nodes have their
     /// slots; the nodes fetch it later
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>, default_value = "0", hide_default_value = true, help_heading = "Pull")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, default_value = "0", hide_default_value = true, help_heading = "Pull")]
     allow_missing_replicas: u32,
     /// Print JSON
     #[arg(long)]
@@ -76,23 +76,23 @@ pub fn run(args: PushArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     // Before minutes of building, check that the server is there and can reach the version.
     admin.stores()?;
-    let asked = args.gates.read(args.build.allow_empty)?;
+    let requested = args.gates.read(args.build.allow_empty)?;
     let started = Instant::now();
-    let source = Source::find(&args, &admin)?;
-    if asked.looks_here() {
-        look(&asked, &source, &args, &admin)?;
+    let source = Source::resolve(&args, &admin)?;
+    if requested.needs_local_check() {
+        check_locally(&requested, &source, &args, &admin)?;
     }
     let staged = stage(&source, &args, &admin)?;
     let request = PullRequest {
         source: staged.url.clone(),
-        gates: (asked.gates != Gates::default()).then_some(asked.gates),
+        gates: (requested.gates != Gates::default()).then_some(requested.gates),
         activate: !args.no_activate,
         allow_missing_replicas: args.allow_missing_replicas,
     };
     let pull = pull_to_end(&admin, &args.store, &request, args.json).map_err(|mut failure| {
         if staged.copy.is_some() {
             failure.message += &format!(
-                "; the copy at {} is left, remove it once nobody needs it",
+                "; the copy at {} remains; remove it when no server needs it",
                 staged.url
             );
         }
@@ -137,7 +137,7 @@ pub fn follow(
     let mut polls = POLLS.into_iter();
     let mut pause = POLLS[0];
     let mut cancelled = false;
-    while !pull.state.is_over() {
+    while !pull.state.has_ended() {
         if interrupt::is_interrupted() && !cancelled {
             cancelled = true;
             admin.cancel_pull(&pull)?;
@@ -173,32 +173,32 @@ pub fn follow(
         )),
         (PullState::Cancelled, _) => Err(Failure::interrupted(format!(
             "the pull of {} was cancelled; the live version is as it was",
-            pulled(store, &pull)
+            describe_pull(store, &pull)
         ))),
         (_, Some(error)) => Err(Failure::with_code(
             &error.code,
             format!(
                 "{} did not go live: {}",
-                pulled(store, &pull),
+                describe_pull(store, &pull),
                 error.message
             ),
         )),
         (_, None) => Err(Failure::new(format!(
             "{} did not go live; the server gave no reason, its log may",
-            pulled(store, &pull)
+            describe_pull(store, &pull)
         ))),
     }
 }
 
 /// Runs the local checks of a version, compared with the live one, before the server pulls it.
-fn look(
-    asked: &Asked,
+fn check_locally(
+    requested: &RequestedGates,
     source: &Source,
     args: &PushArgs,
     admin: &AdminClient,
 ) -> Result<(), Failure> {
-    let live = match admin.manifest(&args.store, WhichVersion::Live) {
-        Ok(bytes) => Some(Earlier {
+    let live = match admin.manifest(&args.store, VersionSelector::Live) {
+        Ok(bytes) => Some(ComparedVersion {
             name: "the live version".to_owned(),
             manifest: Manifest::decode("of the live version", &bytes)?,
         }),
@@ -208,17 +208,17 @@ fn look(
     match source {
         Source::Folder { path, .. } => {
             let manifest = build::read_manifest(path)?;
-            asked.look(&manifest, Some(path), live.as_ref())
+            requested.check_before_push(&manifest, Some(path), live.as_ref())
         }
         Source::Url => {
-            let new = Earlier::read(&args.inputs[0])?;
-            asked.look(&new.manifest, None, live.as_ref())
+            let new = ComparedVersion::read(&args.inputs[0])?;
+            requested.check_before_push(&new.manifest, None, live.as_ref())
         }
     }
 }
 
 /// Describes what is pulled. The version has no number before its manifest is read.
-fn pulled(store: &StoreName, pull: &PullStatus) -> String {
+fn describe_pull(store: &StoreName, pull: &PullStatus) -> String {
     match pull.version {
         0 => format!("the new version of {store}"),
         number => format!("{store} version {number}"),
@@ -245,28 +245,28 @@ enum Source {
 }
 
 impl Source {
-    fn find(args: &PushArgs, admin: &AdminClient) -> Result<Source, Failure> {
+    fn resolve(args: &PushArgs, admin: &AdminClient) -> Result<Source, Failure> {
         if let [input] = args.inputs.as_slice()
             && let Some(built) = built_version(input)?
         {
             if let Source::Folder { path, .. } = &built {
                 check_built(path, input, &args.store)?;
             }
-            if let Some(options) = args.build.given.for_building() {
+            if let Some(options) = args.build.given.list_build_options() {
                 return Err(Failure::usage(format!(
-                    "{input} is a built version, and {options} would only bear on building one; leave that out, or push the files that it was built from"
+                    "{input} is a built version, but {options} apply only to a build; omit them, or push the original files"
                 )));
             }
             return Ok(built);
         }
         if let ([input], true) = (args.inputs.as_slice(), args.build.key.is_empty())
-            && build::rows::columns(&args.inputs, &args.build).is_none()
+            && build::rows::find_columns(&args.inputs, &args.build).is_none()
         {
             // The input was probably meant as a built version.
-            refuse_absent(input)?;
+            reject_absent(input)?;
         }
         if !admin.is_local() && args.via.is_none() {
-            return Err(needs_via(admin));
+            return Err(missing_via(admin));
         }
         let temp = build::temp_folder(args.build.temp.as_deref())?;
         let out = temp.path().join("version");
@@ -329,7 +329,7 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
 }
 
 /// Rejects an input that does not exist, or whose location does not respond.
-fn refuse_absent(input: &str) -> Result<(), Failure> {
+fn reject_absent(input: &str) -> Result<(), Failure> {
     if input == "-" || input.contains(['*', '?']) {
         return Ok(());
     }
@@ -355,7 +355,7 @@ fn check_built(folder: &Path, input: &str, store: &StoreName) -> Result<(), Fail
     if manifest.store != *store {
         let own = &manifest.store;
         return Err(Failure::usage(format!(
-            "{input} is a version of store {own}, and a version is of one store: push it with --store {own}, or build one for {store} from the files that it was built from"
+            "{input} is a version of store {own}, so it cannot be pushed to another store: push it with --store {own}, or build a version for {store} from the original files"
         )));
     }
     let is_missing = |file: &&str| !folder.join(file).exists();
@@ -372,7 +372,7 @@ fn check_built(folder: &Path, input: &str, store: &StoreName) -> Result<(), Fail
     }
 }
 
-fn needs_via(admin: &AdminClient) -> Failure {
+fn missing_via(admin: &AdminClient) -> Failure {
     Failure::usage(format!(
         "the server at {} is on another machine and cannot read files of this one; \
          give --via URL, a place that both reach, such as s3://bucket/staging",
@@ -409,14 +409,14 @@ fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<Staged
     };
     let Some(via) = &args.via else {
         if !admin.is_local() {
-            return Err(needs_via(admin));
+            return Err(missing_via(admin));
         }
         return in_place(file_url(folder)?);
     };
     let unique = format!("{}-{}", unix_seconds(), std::process::id());
     let target = format!("{}/{}/{unique}", via.trim_end_matches('/'), args.store);
     let place = build::parse_location(&target)?;
-    build::put_version(folder, &place, args.json)?;
+    build::upload_version(folder, &place, args.json)?;
     let url = match place.as_local() {
         Some(path) => file_url(path)?,
         None => target,
@@ -526,7 +526,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_that_ended_before_it_had_a_number_is_told_without_one() {
+    fn a_pull_that_ended_before_it_had_a_number_is_described_without_one() {
         let store = "s".parse().unwrap();
         let pull = |version: u64| -> PullStatus {
             serde_json::from_value(serde_json::json!({
@@ -535,8 +535,8 @@ mod tests {
             }))
             .unwrap()
         };
-        assert_eq!(pulled(&store, &pull(0)), "the new version of s");
-        assert_eq!(pulled(&store, &pull(7)), "s version 7");
+        assert_eq!(describe_pull(&store, &pull(0)), "the new version of s");
+        assert_eq!(describe_pull(&store, &pull(7)), "s version 7");
     }
 
     #[test]

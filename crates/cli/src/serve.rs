@@ -6,10 +6,10 @@ use clap::Args;
 use larder_protocol::config::{ClusterMode, ServerConfig};
 use larder_server::Server;
 
-use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::log;
 use crate::output;
+use crate::shutdown::ShutdownHandler;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,7 +82,7 @@ impl ConfigArgs {
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     let config = args.config.load()?;
     log::start(&config)?;
-    let ending = Ending::listen()?;
+    let ending = ShutdownHandler::listen()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -97,7 +97,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         let server = Server::start(config)
             .await
             .map_err(|error| Failure::new(error.to_string()))?;
-        ending.serves(server.shared().clone());
+        ending.set_server(server.shared().clone());
         let (resp, http) = (server.resp_addr(), server.http_addr());
         if args.json {
             let ready = serde_json::json!({
@@ -118,7 +118,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
             output::print_line(&greeting(&head, &resp.to_string(), &http, is_tls, &data))?;
         }
         tokio::select! {
-            () = ending.asked() => {}
+            () = ending.stop_requested() => {}
             // Other threads may wait for the failed one, so the process ends without them.
             why = server.failed() => return Err(Failure::new(why)),
         }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use larder_protocol::http::{
-    ClusterAnswer, ClusterAsk, ClusterKept, ClusterPlan, ClusterRecover, ClusterRecovery,
+    ClusterAnswer, ClusterKept, ClusterPlan, ClusterRecover, ClusterRecovery, ClusterRequest,
     ClusterStatus, DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus,
     RollbackRequest, Sample, Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest,
     SwapResult, VerifyLine, VerifyRequest, VerifyResult,
 };
-use larder_types::{StoreName, WhichVersion};
+use larder_types::{StoreName, VersionSelector};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::request::Builder;
@@ -33,7 +33,7 @@ pub struct AdminClient {
     agent: Agent,
     /// An agent for operations whose time depends on the size of the data: verify, diff, dump, and a swap to a
     /// version that a crash left unverified.
-    patient: Agent,
+    untimed_agent: Agent,
     timeout: Duration,
     /// The header with the server's password.
     authorization: Option<String>,
@@ -41,7 +41,7 @@ pub struct AdminClient {
 
 /// A value read over HTTP, and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedValue {
     pub value: Vec<u8>,
     pub version: Option<u64>,
 }
@@ -92,12 +92,12 @@ impl AdminClient {
             _ => None,
         };
         let timeout = Duration::from_secs(30);
-        let agent = |whole: Option<Duration>| -> Agent {
+        let agent = |timeout: Option<Duration>| -> Agent {
             let config = Agent::config_builder()
                 .http_status_as_error(false)
                 .proxy(None)
                 .timeout_connect(Some(Duration::from_secs(5)))
-                .timeout_global(whole);
+                .timeout_global(timeout);
             match &tls {
                 Some(tls) => config.tls_config(tls.clone()).build().into(),
                 None => config.build().into(),
@@ -106,7 +106,7 @@ impl AdminClient {
         Ok(AdminClient {
             base,
             agent: agent(Some(timeout)),
-            patient: agent(None),
+            untimed_agent: agent(None),
             timeout,
             authorization: None,
         })
@@ -179,7 +179,7 @@ impl AdminClient {
     pub fn swap(
         &self,
         name: &StoreName,
-        version: impl Into<WhichVersion>,
+        version: impl Into<VersionSelector>,
     ) -> Result<SwapResult, Error> {
         self.swap_forced(name, version, false)
     }
@@ -188,20 +188,20 @@ impl AdminClient {
     pub fn swap_forced(
         &self,
         name: &StoreName,
-        version: impl Into<WhichVersion>,
+        version: impl Into<VersionSelector>,
         force: bool,
     ) -> Result<SwapResult, Error> {
         let path = format!("/v1/stores/{name}/swap");
         let version = version.into();
         let body = SwapRequest { version, force };
-        self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
+        self.decode(self.exchange(&self.untimed_agent, Method::POST, &path, Some(&body))?)
     }
 
     /// Makes `version` live again or, without one, the version that was live before. Like [`AdminClient::swap`].
     pub fn rollback(
         &self,
         name: &StoreName,
-        version: Option<WhichVersion>,
+        version: Option<VersionSelector>,
     ) -> Result<SwapResult, Error> {
         self.rollback_forced(name, version, false)
     }
@@ -210,28 +210,28 @@ impl AdminClient {
     pub fn rollback_forced(
         &self,
         name: &StoreName,
-        version: Option<WhichVersion>,
+        version: Option<VersionSelector>,
         force: bool,
     ) -> Result<SwapResult, Error> {
         let path = format!("/v1/stores/{name}/rollback");
         let body = RollbackRequest { version, force };
-        self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
+        self.decode(self.exchange(&self.untimed_agent, Method::POST, &path, Some(&body))?)
     }
 
     /// Reads and verifies every byte of a version, by default the live one. Takes time proportional to its size.
     pub fn verify(
         &self,
         name: &StoreName,
-        version: Option<WhichVersion>,
+        version: Option<VersionSelector>,
     ) -> Result<VerifyResult, Error> {
-        self.verify_telling(name, version, &|_, _| {})
+        self.verify_with_progress(name, version, &|_, _| {})
     }
 
     /// Like [`AdminClient::verify`]; periodically calls `progress` with the bytes done and the total.
-    pub fn verify_telling(
+    pub fn verify_with_progress(
         &self,
         name: &StoreName,
-        version: Option<WhichVersion>,
+        version: Option<VersionSelector>,
         progress: &dyn Fn(u64, u64),
     ) -> Result<VerifyResult, Error> {
         let path = format!("/v1/stores/{name}/verify");
@@ -239,8 +239,8 @@ impl AdminClient {
         let request = self
             .request_to(Method::POST, &path)
             .header("accept", JSON_LINES);
-        let answer = self.run(&self.patient, request, Some(&body))?;
-        let wrong = |detail: String| Error::Protocol {
+        let answer = self.run(&self.untimed_agent, request, Some(&body))?;
+        let protocol_error = |detail: String| Error::Protocol {
             address: self.base.clone(),
             detail,
         };
@@ -249,8 +249,9 @@ impl AdminClient {
                 address: self.base.clone(),
                 detail: error.to_string(),
             })?;
-            let line = serde_json::from_str(&line)
-                .map_err(|error| wrong(format!("its answer is not the JSON expected: {error}")))?;
+            let line = serde_json::from_str(&line).map_err(|error| {
+                protocol_error(format!("its reply is not the expected JSON: {error}"))
+            })?;
             match line {
                 VerifyLine::Progress {
                     bytes_done,
@@ -260,26 +261,28 @@ impl AdminClient {
                 VerifyLine::Error(error) => return Err(refused(error)),
             }
         }
-        Err(wrong("its answer ended before the result".to_owned()))
+        Err(protocol_error(
+            "its reply ended before the result".to_owned(),
+        ))
     }
 
     pub fn diff(
         &self,
         name: &StoreName,
-        from: impl Into<WhichVersion>,
-        to: impl Into<WhichVersion>,
+        from: impl Into<VersionSelector>,
+        to: impl Into<VersionSelector>,
         limit: u64,
     ) -> Result<DiffResult, Error> {
         let (from, to) = (from.into(), to.into());
         let path = format!("/v1/stores/{name}/diff?from={from}&to={to}&limit={limit}");
-        self.decode(self.request(&self.patient, Method::GET, &path)?)
+        self.decode(self.request(&self.untimed_agent, Method::GET, &path)?)
     }
 
     pub fn sample(
         &self,
         name: &StoreName,
         count: u64,
-        version: Option<WhichVersion>,
+        version: Option<VersionSelector>,
     ) -> Result<Sample, Error> {
         let version = version
             .map(|id| format!("&version={id}"))
@@ -288,12 +291,12 @@ impl AdminClient {
     }
 
     /// Returns a stream of all records as JSON lines. A stream that ends early yields an error.
-    pub fn dump(&self, name: &StoreName, version: Option<WhichVersion>) -> Result<Dump, Error> {
+    pub fn dump(&self, name: &StoreName, version: Option<VersionSelector>) -> Result<Dump, Error> {
         let version = version
             .map(|id| format!("?version={id}"))
             .unwrap_or_default();
         let path = format!("/v1/stores/{name}/dump{version}");
-        let response = self.request(&self.patient, Method::GET, &path)?;
+        let response = self.request(&self.untimed_agent, Method::GET, &path)?;
         Ok(Dump {
             version: version_of(&response),
             lines: Box::new(response.into_body().into_reader()),
@@ -308,17 +311,17 @@ impl AdminClient {
         &self,
         name: &StoreName,
         key: &[u8],
-        version: Option<WhichVersion>,
-    ) -> Result<Fetched, Error> {
+        version: Option<VersionSelector>,
+    ) -> Result<FetchedValue, Error> {
         let version = version
             .map(|id| format!("?version={id}"))
             .unwrap_or_default();
         let path = format!("/v1/stores/{name}/keys/{}{version}", path_segment(key));
-        let mut response = self.request(&self.patient, Method::GET, &path)?;
+        let mut response = self.request(&self.untimed_agent, Method::GET, &path)?;
         let version = version_of(&response);
         let limit = larder_types::VALUE_BYTES_MAX + 1;
         let body = response.body_mut().with_config().limit(limit).read_to_vec();
-        Ok(Fetched {
+        Ok(FetchedValue {
             value: body.map_err(|error| self.failed(error))?,
             version,
         })
@@ -328,7 +331,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`Error::Refused`] with `NO_SUCH_STORE`, `NO_SUCH_VERSION` or `NO_LIVE_VERSION`.
-    pub fn manifest(&self, name: &StoreName, version: WhichVersion) -> Result<Vec<u8>, Error> {
+    pub fn manifest(&self, name: &StoreName, version: VersionSelector) -> Result<Vec<u8>, Error> {
         let path = format!("/v1/stores/{name}/versions/{version}/files/manifest.json");
         let mut response = self.request(&self.agent, Method::GET, &path)?;
         let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
@@ -344,7 +347,7 @@ impl AdminClient {
     pub fn remove_version(
         &self,
         name: &StoreName,
-        version: impl Into<WhichVersion>,
+        version: impl Into<VersionSelector>,
     ) -> Result<Option<u64>, Error> {
         let version = version.into();
         let path = format!("/v1/stores/{name}/versions/{version}");
@@ -387,7 +390,7 @@ impl AdminClient {
             .unwrap_or_default();
         let (add, remove) = (list(add), list(remove));
         let path = format!("/v1/cluster/plan?add={add}&remove={remove}{replicas}");
-        self.decode(self.request(&self.patient, Method::GET, &path)?)
+        self.decode(self.request(&self.untimed_agent, Method::GET, &path)?)
     }
 
     /// Sends a request to the controller, and returns its reply after it has accepted. The operation itself may take
@@ -395,8 +398,13 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`Error::Refused`] with `CONFLICT` if it rejects the request, with `CLUSTER_DOWN` if it does not respond.
-    pub fn cluster_ask(&self, ask: &ClusterAsk) -> Result<String, Error> {
-        let answer = self.exchange(&self.patient, Method::POST, "/v1/cluster/asks", Some(ask))?;
+    pub fn cluster_request(&self, request: &ClusterRequest) -> Result<String, Error> {
+        let answer = self.exchange(
+            &self.untimed_agent,
+            Method::POST,
+            "/v1/cluster/asks",
+            Some(request),
+        )?;
         self.decode::<ClusterAnswer>(answer).map(|it| it.answer)
     }
 
@@ -414,7 +422,7 @@ impl AdminClient {
     /// [`Error::Refused`] with `CONFLICT` if the map cannot be recovered, or need not be.
     pub fn cluster_recover(&self, request: &ClusterRecover) -> Result<ClusterRecovery, Error> {
         let path = "/v1/cluster/recover";
-        self.decode(self.exchange(&self.patient, Method::POST, path, Some(request))?)
+        self.decode(self.exchange(&self.untimed_agent, Method::POST, path, Some(request))?)
     }
 
     /// Returns the `host:port` of this server's RESP port. If the server listens on all addresses, the host is that
@@ -424,14 +432,14 @@ impl AdminClient {
     /// [`Error::Protocol`] if the server does not report it, because it is an earlier version.
     pub fn resp_address(&self) -> Result<String, Error> {
         #[derive(serde::Deserialize)]
-        struct Told {
+        struct ServerInfo {
             resp: Option<SocketAddr>,
         }
-        let told: Told = self.get("/v1/stats")?;
-        let at = told.resp.ok_or_else(|| Error::Protocol {
+        let info: ServerInfo = self.get("/v1/stats")?;
+        let at = info.resp.ok_or_else(|| Error::Protocol {
             address: self.base.clone(),
             detail:
-                "it does not tell where it speaks RESP; bring it to the version of this program"
+                "its reply has no RESP address; upgrade the server to the version of this program"
                     .to_owned(),
         })?;
         if !at.ip().is_unspecified() && !self.base.starts_with("https") {
@@ -524,7 +532,7 @@ impl AdminClient {
         let bytes = body.map_err(|error| self.failed(error))?;
         serde_json::from_slice(&bytes).map_err(|error| Error::Protocol {
             address: self.base.clone(),
-            detail: format!("its answer is not the JSON expected: {error}"),
+            detail: format!("its reply is not the expected JSON: {error}"),
         })
     }
 
@@ -608,7 +616,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_as_people_write_them() {
+    fn addresses_are_accepted_in_common_forms() {
         for (written, base, local) in [
             ("http://127.0.0.1:7070/", "http://127.0.0.1:7070", true),
             ("localhost:7070", "http://localhost:7070", true),
@@ -635,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_any_bytes_stands_in_a_path() {
+    fn a_key_with_any_bytes_is_escaped_in_a_path() {
         assert_eq!(path_segment(b"a/b?c d\xff.."), "a%2Fb%3Fc%20d%FF%2E%2E");
     }
 }

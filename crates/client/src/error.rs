@@ -64,7 +64,7 @@ impl fmt::Display for Error {
             }
             Error::TimedOut { address, seconds } => write!(
                 f,
-                "the server at {address} did not answer within {seconds} s; whether it did what was asked is unknown"
+                "the server at {address} did not answer within {seconds} s; it may have executed the request"
             ),
             Error::Broken { address, detail } => {
                 write!(f, "the connection to {address} broke: {detail}")
@@ -77,11 +77,11 @@ impl fmt::Display for Error {
             }
             Error::Protocol { address, detail } => write!(
                 f,
-                "what answers at {address} does not speak as a larder server does: {detail}"
+                "the program at {address} is not a larder server: {detail}"
             ),
             Error::Unknown { address, detail } => write!(
                 f,
-                "the write was sent to {address}, which {detail}: whether it was done is unknown, and it was not repeated"
+                "the write was sent to {address}, which {detail}: the write may have been executed, and it was not repeated"
             ),
             Error::NoNode { slot, failures } => {
                 f.write_str("no node of the cluster answers")?;
@@ -92,11 +92,11 @@ impl fmt::Display for Error {
             }
             Error::SeveralVersions { store } => write!(
                 f,
-                "the nodes answer from several versions of store {store}; ask again"
+                "the nodes replied from several versions of store {store}; try again"
             ),
             Error::BoundToConnection { command } => write!(
                 f,
-                "{command} changes its connection; send it over a connection of your own to one node"
+                "{command} changes the state of its connection; send it over your own connection to one node"
             ),
             Error::Refused { message, .. } => f.write_str(message),
         }

@@ -19,7 +19,7 @@ mod error;
 mod resp_client;
 mod tls;
 
-pub use admin::{AdminClient, Dump, Fetched};
+pub use admin::{AdminClient, Dump, FetchedValue};
 pub use cluster::{ClusterClient, ClusterCounts, ClusterNode, ClusterOptions, KeyResult};
 pub use error::Error;
 pub use larder_protocol::resp::client::{ErrorReply, Reply};

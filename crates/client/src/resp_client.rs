@@ -115,7 +115,7 @@ impl RespClient {
     /// While the server loads rows after its start, and therefore executes nothing, the commands are retried for up
     /// to [`RespOptions::timeout`].
     pub fn pipeline(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut pause = LOADING_PAUSE_MIN;
         loop {
             let replies = self.pipeline_once(commands);
@@ -128,7 +128,7 @@ impl RespClient {
                 Err(Error::Refused { retry, .. }) => *retry,
                 Err(_) => false,
             };
-            if !is_loading || begun.elapsed() + pause > self.options.timeout {
+            if !is_loading || started.elapsed() + pause > self.options.timeout {
                 return replies;
             }
             std::thread::sleep(pause);
@@ -248,7 +248,7 @@ impl RespClient {
         }
     }
 
-    fn unexpected(&self, reply: &Reply, wanted: &str) -> Error {
+    fn unexpected(&self, reply: &Reply, expected: &str) -> Error {
         let kind = match reply {
             Reply::Null => "that there is nothing",
             Reply::Simple(_) => "a status",
@@ -261,7 +261,7 @@ impl RespClient {
         };
         Error::Protocol {
             address: self.address.clone(),
-            detail: format!("it answered {kind} where {wanted} belongs"),
+            detail: format!("expected {expected}, received {kind}"),
         }
     }
 
@@ -366,9 +366,9 @@ impl Connection {
                 return Ok(reply);
             }
             let input = self.replies.input();
-            match self.stream.read(input.room()) {
+            match self.stream.read(input.spare()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => input.filled(count),
+                Ok(count) => input.commit(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

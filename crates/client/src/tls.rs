@@ -51,21 +51,27 @@ impl Tls {
             (None, None) => None,
             (Some(certificate), Some(key)) => {
                 let chain = certificates(certificate)?;
-                let pem = std::fs::read(key).map_err(|error| bad(key, &error))?;
-                let for_http = PrivateKey::from_pem(&pem).map_err(|error| bad(key, &error))?;
+                let pem = std::fs::read(key).map_err(|error| bad_file(key, &error))?;
+                let for_http = PrivateKey::from_pem(&pem).map_err(|error| bad_file(key, &error))?;
                 let for_http = ClientCert::new_with_certs(&for_http_all(&chain), for_http);
-                let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(key, &error))?;
+                let key =
+                    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad_file(key, &error))?;
                 Some((chain, key, for_http))
             }
             (Some(lone), None) | (None, Some(lone)) => {
-                return Err(bad(lone, &"a certificate and its key are given together"));
+                return Err(bad_file(
+                    lone,
+                    &"a certificate and its key are given together",
+                ));
             }
         };
         let mut store = RootCertStore::empty();
         match &files.authority {
             Some(path) => {
                 for root in &roots {
-                    store.add(root.clone()).map_err(|error| bad(path, &error))?;
+                    store
+                        .add(root.clone())
+                        .map_err(|error| bad_file(path, &error))?;
                 }
             }
             None => {
@@ -79,7 +85,10 @@ impl Tls {
         let (config, own) = match (own, &files.certificate) {
             (Some((chain, key, for_http)), Some(path)) => {
                 let config = config.with_client_auth_cert(chain, key);
-                (config.map_err(|error| bad(path, &error))?, Some(for_http))
+                (
+                    config.map_err(|error| bad_file(path, &error))?,
+                    Some(for_http),
+                )
             }
             _ => (config.with_no_client_auth(), None),
         };
@@ -124,13 +133,13 @@ fn provider() -> Arc<CryptoProvider> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(none) if none.is_empty() => Err(bad(path, &"it holds no certificate")),
+        Ok(none) if none.is_empty() => Err(bad_file(path, &"it holds no certificate")),
         Ok(all) => Ok(all),
-        Err(error) => Err(bad(path, &error)),
+        Err(error) => Err(bad_file(path, &error)),
     }
 }
 
-fn bad(path: &Path, why: &dyn fmt::Display) -> Error {
+fn bad_file(path: &Path, why: &dyn fmt::Display) -> Error {
     Error::BadFile {
         path: path.to_owned(),
         detail: why.to_string(),
@@ -161,7 +170,7 @@ pub(crate) fn advice_on(error: &rustls::Error) -> String {
                 "its certificate was signed by an authority that is not trusted here; give that authority's certificate with --ca FILE or LARDER_CA"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "its certificate is for other hosts than this one; ask it by a name that is in it"
+                "its certificate is for other hosts than this one; connect to a host name in the certificate"
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
@@ -178,10 +187,10 @@ pub(crate) fn advice_on(error: &rustls::Error) -> String {
             | AlertDescription::UnknownCA
             | AlertDescription::DecryptError,
         ) => {
-            "it asks for a certificate that an authority of its own has signed; give one with --tls-cert and --tls-key, or LARDER_TLS_CERT and LARDER_TLS_KEY"
+            "it requires a certificate that its own authority has signed; give one with --tls-cert and --tls-key, or LARDER_TLS_CERT and LARDER_TLS_KEY"
         }
         rustls::Error::InvalidMessage(_) => {
-            "it does not speak TLS; write http:// in place of https://"
+            "it does not support TLS; use http:// instead of https://"
         }
         _ => "TLS with it failed",
     };

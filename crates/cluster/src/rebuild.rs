@@ -2,11 +2,11 @@
 //! slot.
 //!
 //! ```text
-//!   Kept of each node ──► plan ──► Plan: the newest map, each slot's future owner, what is unknown ──► Plan::map
+//!   StoredState of each node ──► plan ──► RecoveryPlan: the newest map, each slot's future owner, what is unknown ──► RecoveryPlan::map
 //! ```
 //!
 //! The newest copy of the map names the holders of each slot: its owner and its in-sync replicas. A write is acknowledged only
-//! when all holders have it. Every holder that answered and whose disk is proven ([`prove`]) therefore has all acknowledged
+//! when all holders have it. Every holder that answered and whose disk is proven ([`prove_disk`]) therefore has all acknowledged
 //! writes of the slot, and remains a holder. The holder with the last change becomes the owner and sends the other holders the
 //! changes that they lack.
 //!
@@ -22,40 +22,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use larder_types::SLOTS;
 
 use crate::map::{
-    Change, ChangeId, ClusterId, Epoch, Map, NodeId, NodeName, Placed, Refused, SlotRange, Term,
+    Change, ChangeId, ChangeRejected, ClusterId, Epoch, Map, NodeId, NodeName, Placement,
+    SlotRange, Term,
 };
 use crate::replication::Position;
-use crate::replication::recovery::{Identity, prove};
+use crate::replication::recovery::{Identity, prove_disk};
 
 /// Added to the latest known epoch, because a node that did not answer may have a copy that is some changes newer.
 const EPOCHS_AHEAD: u64 = 1_000;
 
 /// The state that one node stored in its data folder.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct StoredState {
     pub node: NodeName,
     /// `None` if the folder is new.
     pub identity: Option<Identity>,
     pub map: Option<Map>,
     /// At most one per slot.
-    pub copies: Vec<KeptCopy>,
+    pub copies: Vec<StoredCopy>,
 }
 
 /// The position of a node's copy of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptCopy {
+pub struct StoredCopy {
     pub slot: u16,
     /// The last term in which the node took part.
     pub term: Term,
     /// The last change in the copy.
     pub last: Position,
     /// True if the copy has all rows up to `last`. `false` during a transfer.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 /// The map that a recovery would write, and the slots that it would not restore.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct RecoveryPlan {
     /// The newest copy of the map.
     pub base: Map,
     /// The node with that copy; `None` if it is the backup.
@@ -72,7 +73,7 @@ pub struct Plan {
     pub unconfirmed: u32,
     /// The epoch of a map that some node applied and that is newer than all available copies. Writes acknowledged under it may
     /// not be restored.
-    pub missed: Option<Epoch>,
+    pub missing_epoch: Option<Epoch>,
 }
 
 /// Plans a recovery.
@@ -83,11 +84,11 @@ pub struct Plan {
 /// # Errors
 /// A message that states why the map cannot be rebuilt from these copies, or why it need not be.
 pub fn plan(
-    kept: &[Kept],
+    kept: &[StoredState],
     backup: Option<&Map>,
     found: Option<&Map>,
     marks: &[(ClusterId, Epoch)],
-) -> Result<Plan, String> {
+) -> Result<RecoveryPlan, String> {
     let copies = kept
         .iter()
         .filter_map(|it| Some((Some(&it.node), it.map.as_ref()?)));
@@ -104,8 +105,8 @@ pub fn plan(
     };
     if let Some((other, map)) = copies.iter().find(|(_, it)| it.id() != base.id()) {
         return Err(format!(
-            "the copies of the map are of different clusters: that of {} has id {:016x}, that of {} has id {:016x}; leave out \
-             the nodes of the one that is not to be recovered (--without NODE), and start them later with empty data folders",
+            "the copies of the map are of different clusters: that of {} has id {:016x}, that of {} has id {:016x}; exclude \
+             the nodes of the cluster that you do not recover (--without NODE), and start them later with empty data folders",
             copy_name(source),
             base.id().0,
             copy_name(*other),
@@ -124,14 +125,15 @@ pub fn plan(
             found.epoch()
         ));
     }
-    let has_rows = |it: &&Kept| !it.copies.is_empty() && base.member_named(&it.node).is_none();
-    if let Some(stranger) = kept.iter().find(has_rows) {
+    let has_rows =
+        |it: &&StoredState| !it.copies.is_empty() && base.member_named(&it.node).is_none();
+    if let Some(unknown) = kept.iter().find(has_rows) {
         return Err(format!(
-            "node {} has rows, and {}, which is the newest copy of the map, does not know it: give a newer backup (--from FILE), start \
-             the nodes that have a newer copy, or leave it out and lose what it alone has (--without {})",
-            stranger.node,
+            "node {} has rows but is not a member in the newest copy of the map, that of {}: give a newer backup (--from FILE), start \
+             the nodes that have a newer copy, or exclude it and lose the rows that only it has (--without {})",
+            unknown.node,
             copy_name(source),
-            stranger.node
+            unknown.node
         ));
     }
     // A term is the epoch of the map that started it.
@@ -139,7 +141,7 @@ pub fn plan(
     let terms = terms.map(|copy| Epoch(copy.term.0)).max();
     let latest = [followed, found.map(Map::epoch), terms];
     let latest = latest.into_iter().flatten().max().unwrap_or(base.epoch());
-    let mut plan = Plan {
+    let mut plan = RecoveryPlan {
         base: base.clone(),
         source: source.cloned(),
         epoch: Epoch(latest.0 + EPOCHS_AHEAD),
@@ -147,9 +149,9 @@ pub fn plan(
         answered: BTreeMap::new(),
         waiting: BTreeMap::new(),
         unconfirmed: 0,
-        missed: marked.filter(|marked| *marked > base.epoch()),
+        missing_epoch: marked.filter(|marked| *marked > base.epoch()),
     };
-    plan.choose(kept);
+    plan.choose_holders(kept);
     Ok(plan)
 }
 
@@ -157,13 +159,13 @@ fn copy_name(node: Option<&NodeName>) -> String {
     node.map_or("the backup".to_owned(), |node| format!("node {node}"))
 }
 
-impl Plan {
+impl RecoveryPlan {
     /// Returns the map to write.
     ///
     /// # Errors
     /// The copy of the map is invalid: no cluster had it.
-    pub fn map(&self, id: &ChangeId, at_ms: u64) -> Result<Map, Refused> {
-        let change = Change::Recovered {
+    pub fn map(&self, id: &ChangeId, at_ms: u64) -> Result<Map, ChangeRejected> {
+        let change = Change::MapRecovered {
             epoch: self.epoch,
             holders: self.holders.clone(),
             at_ms,
@@ -180,8 +182,8 @@ impl Plan {
         owned
     }
 
-    fn choose(&mut self, kept: &[Kept]) {
-        let mut candidates: Vec<Vec<(NodeId, KeptCopy)>> = vec![Vec::new(); usize::from(SLOTS)];
+    fn choose_holders(&mut self, kept: &[StoredState]) {
+        let mut candidates: Vec<Vec<(NodeId, StoredCopy)>> = vec![Vec::new(); usize::from(SLOTS)];
         let mut proven = BTreeSet::new();
         for node in kept {
             let Some(member) = self.base.member_named(&node.node) else {
@@ -191,11 +193,11 @@ impl Plan {
                 disk: member.registration.disk,
                 incarnation: member.registration.incarnation,
             };
-            let is_proven = prove(node.identity, Some(known), true).is_ok();
+            let is_proven = prove_disk(node.identity, Some(known), true).is_ok();
             self.answered.insert(node.node.clone(), is_proven);
             if is_proven {
                 proven.insert(member.id);
-                for copy in node.copies.iter().filter(|it| it.is_whole) {
+                for copy in node.copies.iter().filter(|it| it.is_complete) {
                     candidates[usize::from(copy.slot)].push((member.id, *copy));
                 }
             }
@@ -204,35 +206,35 @@ impl Plan {
         for run in base.slots().runs() {
             for slot in run.slots.slots() {
                 let copies = &candidates[usize::from(slot)];
-                self.choose_one(slot, &run.placed, copies, &proven);
+                self.choose_slot_holders(slot, &run.placement, copies, &proven);
             }
         }
     }
 
-    fn choose_one(
+    fn choose_slot_holders(
         &mut self,
         slot: u16,
-        placed: &Placed,
-        copies: &[(NodeId, KeptCopy)],
+        placement: &Placement,
+        copies: &[(NodeId, StoredCopy)],
         proven: &BTreeSet<NodeId>,
     ) {
         let latest = copies.iter().map(|(_, it)| it.term).max();
-        let is_newer = latest > Some(placed.term);
-        let counts = |(node, copy): &&(NodeId, KeptCopy)| {
+        let is_newer = latest > Some(placement.term);
+        let counts = |(node, copy): &&(NodeId, StoredCopy)| {
             if is_newer {
                 Some(copy.term) == latest
             } else {
-                placed.is_holder(*node)
+                placement.is_holder(*node)
             }
         };
         let counting = || copies.iter().filter(counts);
         let Some(last) = counting().map(|(_, it)| it.last).max() else {
-            let mut holders: Vec<NodeId> = placed.holders().collect();
+            let mut holders: Vec<NodeId> = placement.holders().collect();
             let absent: Vec<NodeId> = (holders.iter().copied())
                 .filter(|node| !proven.contains(node))
                 .collect();
             if !absent.is_empty() && absent.len() < holders.len() {
-                self.push(slot, absent.clone());
+                self.push_holders(slot, absent.clone());
                 holders = absent;
             }
             if !holders.is_empty() {
@@ -242,17 +244,17 @@ impl Plan {
         };
         self.unconfirmed += u32::from(is_newer);
         // If a newer map may have existed, a copy with fewer changes may lack acknowledged writes.
-        let mut copies: Vec<&(NodeId, KeptCopy)> = counting()
+        let mut copies: Vec<&(NodeId, StoredCopy)> = counting()
             .filter(|(_, it)| !is_newer || it.last == last)
             .collect();
         // The current owner stays the owner if it has all changes.
         copies.sort_unstable_by_key(|(node, it)| {
-            (Reverse(it.last), placed.owner != Some(*node), *node)
+            (Reverse(it.last), placement.owner != Some(*node), *node)
         });
-        self.push(slot, copies.into_iter().map(|(node, _)| *node).collect());
+        self.push_holders(slot, copies.into_iter().map(|(node, _)| *node).collect());
     }
 
-    fn push(&mut self, slot: u16, holders: Vec<NodeId>) {
+    fn push_holders(&mut self, slot: u16, holders: Vec<NodeId>) {
         match self.holders.last_mut() {
             Some((slots, before)) if slots.to + 1 == slot && *before == holders => slots.to = slot,
             _ => self.holders.push((SlotRange::new(slot, slot), holders)),

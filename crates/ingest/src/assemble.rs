@@ -42,7 +42,7 @@ pub type WriteValue = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send + Sync>;
 /// Options for assembling rows into bundles.
 pub struct BundleOptions {
     pub partition_of: PartitionOf,
-    pub written: WriteValue,
+    pub write_value: WriteValue,
     /// The value in the target column for each partition; the engine shuffles bundles by it.
     pub targets: Vec<i32>,
     /// Maximum size of a bundle with several rows.
@@ -62,7 +62,7 @@ pub fn assemble(
 ) -> Result<impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send, Error> {
     check_columns(&options)?;
     let plan = BatchPlan::new(batches.schema().fields(), &Vec::new(), &options);
-    Ok(Assembled {
+    Ok(AssembledBatches {
         plan: plan.map_err(|fault| fault.into_error(NAME))?,
         budget: Budget::new(options.memory.0),
         batches,
@@ -95,7 +95,7 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-struct Assembled {
+struct AssembledBatches {
     batches: Batches,
     plan: BatchPlan,
     options: InputOptions,
@@ -105,12 +105,12 @@ struct Assembled {
     is_at_end: bool,
 }
 
-impl Assembled {
+impl AssembledBatches {
     fn add(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
         let first_row = self.first_row;
         self.first_row += batch.num_rows() as u64;
         let (plan, options, budget) = (&self.plan, &self.options, &self.budget);
-        let sink = Box::new(Rowwise(&mut self.bundles));
+        let sink = Box::new(BatchSink(&mut self.bundles));
         guarded(|| {
             let batch = project(batch, plan)?;
             let mut rows = Rows::new(options, budget, sink);
@@ -135,7 +135,7 @@ impl Assembled {
     }
 }
 
-impl Iterator for Assembled {
+impl Iterator for AssembledBatches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -157,7 +157,7 @@ struct Bundles {
     /// The open bundle of each partition. Its memory is allocated once, with the first row.
     open: Vec<Vec<u8>>,
     room_bytes: usize,
-    full: Full,
+    full: EmittedBundles,
 }
 
 impl Bundles {
@@ -168,14 +168,14 @@ impl Bundles {
             open: vec![Vec::new(); partitions],
             room_bytes: options.bundle_bytes_max.min(share),
             options,
-            full: Full::default(),
+            full: EmittedBundles::default(),
         }
     }
 
     fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
         let partition = (self.options.partition_of)(key) as usize;
         let target = self.options.targets[partition];
-        let written = |out: &mut Vec<u8>| (self.options.written)(value, out);
+        let written = |out: &mut Vec<u8>| (self.options.write_value)(value, out);
         // The encoding of a value is at most one byte longer than the value.
         let row_bytes = ROW_OVERHEAD_BYTES + key.len() + value.len() + 1;
         if row_bytes > self.room_bytes {
@@ -209,14 +209,14 @@ impl Bundles {
 
 /// Emitted bundles, as batches.
 #[derive(Default)]
-struct Full {
+struct EmittedBundles {
     targets: Int32Builder,
     bundles: BinaryBuilder,
     bytes: usize,
     batches: VecDeque<RecordBatch>,
 }
 
-impl Full {
+impl EmittedBundles {
     fn add(&mut self, target: i32, bundle: &[u8]) -> Result<(), SinkError> {
         self.targets.append_value(target);
         self.bundles.append_value(bundle);
@@ -244,9 +244,9 @@ impl Full {
 }
 
 /// Receives the rows of one batch.
-struct Rowwise<'a>(&'a mut Bundles);
+struct BatchSink<'a>(&'a mut Bundles);
 
-impl RowSink for Rowwise<'_> {
+impl RowSink for BatchSink<'_> {
     fn row(&mut self, _: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
         self.0.push(key, value)
     }

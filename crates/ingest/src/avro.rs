@@ -23,7 +23,7 @@ use crate::error::{At, Fault, one_line};
 use crate::plan::FolderColumns;
 use crate::record_batch::{BatchPlan, project, push_batch};
 use crate::rows::Rows;
-use crate::run::{Claim, Task, Tasks};
+use crate::run::{MemoryClaim, Task, Tasks};
 
 pub(crate) struct AvroFile {
     reader: Option<Box<dyn Read + Send>>,
@@ -44,14 +44,14 @@ impl Tasks for AvroFile {
         let reader = self
             .reader
             .take()
-            .map(|reader| Stream(Box::new(std::io::BufReader::new(reader))));
+            .map(|reader| AvroStream(Box::new(std::io::BufReader::new(reader))));
         let folder = Arc::clone(&self.folder);
         Ok(reader.map(|reader| (0, Box::new(AvroTask { reader, folder }) as Box<dyn Task>)))
     }
 }
 
 struct AvroTask {
-    reader: Stream,
+    reader: AvroStream,
     folder: Arc<FolderColumns>,
 }
 
@@ -63,7 +63,7 @@ impl Task for AvroTask {
         let header = self.reader.header()?;
         let refused = RefusedColumns::of(&header.schema)?;
         let mut decoder = decoder(&header.schema)?;
-        let fields = refused.note(decoder.schema().fields());
+        let fields = refused.annotate(decoder.schema().fields());
         let plan = BatchPlan::new(&fields, &self.folder, rows.options)?;
         let budget = rows.budget;
         let mut row = 0;
@@ -93,7 +93,7 @@ impl Task for AvroTask {
                 .reader
                 .block_data(head.bytes, &header.sync)
                 .map_err(|f| f.or_at(at))?;
-            let room = |claim: &Claim<'_>| claim.bytes().saturating_sub(head.bytes) / 2;
+            let room = |claim: &MemoryClaim<'_>| claim.bytes().saturating_sub(head.bytes) / 2;
             let unpacked = header.codec.unpack(&packed, room(&claim));
             let unpacked = match unpacked.map_err(|f| f.or_at(at))? {
                 Some(unpacked) => unpacked,
@@ -136,7 +136,7 @@ fn decode_block(
             // Rows without bytes are valid, but millions of them in a block are an attack.
             return Err(damaged(
                 row,
-                "a block says to hold more rows than bytes".into(),
+                "a block declares more rows than it has bytes".into(),
             ));
         }
         at += decoder
@@ -193,9 +193,9 @@ struct BlockHead {
     bytes: u64,
 }
 
-struct Stream(Box<dyn Read + Send>);
+struct AvroStream(Box<dyn Read + Send>);
 
-impl Stream {
+impl AvroStream {
     fn header(&mut self) -> Result<Header, Fault> {
         let mut magic = [0; 4];
         self.exact(&mut magic)?;
@@ -219,7 +219,7 @@ impl Stream {
                 let value = self.bytes()?;
                 match name.as_slice() {
                     b"avro.schema" => schema = String::from_utf8(value).ok(),
-                    b"avro.codec" => codec = Codec::named(&value)?,
+                    b"avro.codec" => codec = Codec::from_name(&value)?,
                     _ => {}
                 }
             }
@@ -227,7 +227,7 @@ impl Stream {
         let mut sync = [0; 16];
         self.exact(&mut sync)?;
         let schema =
-            schema.ok_or_else(|| Fault::file("its header holds no schema; the file is damaged"))?;
+            schema.ok_or_else(|| Fault::file("its header has no schema; the file is damaged"))?;
         Ok(Header {
             schema,
             codec,
@@ -317,19 +317,19 @@ impl Stream {
             .read_to_end(&mut bytes)
             .map_err(unreadable)?;
         if (read as u64) < length {
-            return Err(cut_off());
+            return Err(truncated());
         }
         Ok(bytes)
     }
 }
 
-fn cut_off() -> Fault {
+fn truncated() -> Fault {
     Fault::file("it ends inside a block; the file is cut off, copy it again")
 }
 
 fn unreadable(error: std::io::Error) -> Fault {
     match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => cut_off(),
+        std::io::ErrorKind::UnexpectedEof => truncated(),
         _ => Fault::file(format!("it cannot be read: {error}")),
     }
 }
@@ -345,7 +345,7 @@ enum Codec {
 }
 
 impl Codec {
-    fn named(name: &[u8]) -> Result<Codec, Fault> {
+    fn from_name(name: &[u8]) -> Result<Codec, Fault> {
         Ok(match name {
             b"null" | b"" => Codec::Null,
             b"deflate" => Codec::Deflate,
@@ -379,12 +379,12 @@ impl Codec {
     fn unpack(self, packed: &[u8], max: u64) -> Result<Option<Option<Vec<u8>>>, Fault> {
         let unpacked = match self {
             Codec::Null => return Ok(Some(None)),
-            Codec::Deflate => limited(flate2::read::DeflateDecoder::new(packed), max),
+            Codec::Deflate => read_limited(flate2::read::DeflateDecoder::new(packed), max),
             Codec::Zstandard => {
-                limited(zstd::Decoder::with_buffer(packed).map_err(unreadable)?, max)
+                read_limited(zstd::Decoder::with_buffer(packed).map_err(unreadable)?, max)
             }
-            Codec::Bzip2 => limited(bzip2::read::BzDecoder::new(packed), max),
-            Codec::Xz => limited(liblzma::read::XzDecoder::new(packed), max),
+            Codec::Bzip2 => read_limited(bzip2::read::BzDecoder::new(packed), max),
+            Codec::Xz => read_limited(liblzma::read::XzDecoder::new(packed), max),
             Codec::Snappy => unpack_snappy(packed, max),
         };
         Ok(unpacked?.map(Some))
@@ -392,7 +392,7 @@ impl Codec {
 }
 
 /// Returns `None` if there are more than `max` bytes.
-fn limited(unpacker: impl Read, max: u64) -> Result<Option<Vec<u8>>, Fault> {
+fn read_limited(unpacker: impl Read, max: u64) -> Result<Option<Vec<u8>>, Fault> {
     let mut unpacked = Vec::new();
     let read = unpacker
         .take(max.saturating_add(1))

@@ -33,12 +33,12 @@ impl RefusedColumns {
         walk.open.push(full_name);
         for field in fields_of(record) {
             let column = field["name"].as_str().unwrap_or_default();
-            match walk.refused(&field["type"], &namespace) {
+            match walk.find_reason(&field["type"], &namespace) {
                 Ok(None) => {}
                 Ok(Some(reason)) => {
                     refused.insert(column.to_owned(), reason);
                 }
-                Err(HoldsItself(record)) => {
+                Err(RecursiveRecord(record)) => {
                     return Err(Fault::file(format!(
                         "column {column:?} cannot be read: its type is the record {record:?}, which holds itself, and a file \
                          with such a column is not read at all; write it without that column, or with as many levels as it has"
@@ -50,7 +50,7 @@ impl RefusedColumns {
     }
 
     /// Returns the file's columns, with notes on rejected ones.
-    pub fn note(&self, fields: &Fields) -> Fields {
+    pub fn annotate(&self, fields: &Fields) -> Fields {
         let noted = fields.iter().map(|field| match self.0.get(field.name()) {
             Some(reason) => with_note(field, (REFUSED_NOTE, reason.as_str())),
             None => field.as_ref().clone(),
@@ -80,7 +80,7 @@ fn record_of(schema: &Value) -> Result<&Value, Fault> {
 }
 
 /// The full name of a record that contains itself, at any depth.
-struct HoldsItself(String);
+struct RecursiveRecord(String);
 
 /// Collects named types in the order of the schema.
 #[derive(Default)]
@@ -93,28 +93,32 @@ struct Walk {
 
 impl Walk {
     /// Returns the reason why a type cannot be read, if there is one. The JSON parser bounds the depth.
-    fn refused(&mut self, node: &Value, namespace: &str) -> Result<Option<String>, HoldsItself> {
+    fn find_reason(
+        &mut self,
+        node: &Value,
+        namespace: &str,
+    ) -> Result<Option<String>, RecursiveRecord> {
         match node {
             Value::String(name) => {
                 let full_name = full_name(name, namespace);
                 if self.open.contains(&full_name) {
-                    return Err(HoldsItself(full_name));
+                    return Err(RecursiveRecord(full_name));
                 }
                 Ok(self.met.get(&full_name).cloned().flatten())
             }
-            Value::Array(branches) => self.first_refused(branches.iter(), namespace),
-            Value::Object(_) => self.refused_object(node, namespace),
+            Value::Array(branches) => self.find_first_reason(branches.iter(), namespace),
+            Value::Object(_) => self.find_object_reason(node, namespace),
             _ => Ok(None),
         }
     }
 
-    fn refused_object(
+    fn find_object_reason(
         &mut self,
         node: &Value,
         namespace: &str,
-    ) -> Result<Option<String>, HoldsItself> {
+    ) -> Result<Option<String>, RecursiveRecord> {
         let (full_name, inner) = names_of(node, namespace);
-        let own = node["logicalType"].as_str().and_then(refused_logical_type);
+        let own = node["logicalType"].as_str().and_then(logical_type_reason);
         if own.is_some() {
             self.met.insert(full_name, own.clone());
             return Ok(own);
@@ -123,25 +127,25 @@ impl Walk {
             Some("record" | "error") => {
                 self.open.push(full_name);
                 let types = fields_of(node).map(|field| &field["type"]);
-                let reason = self.first_refused(types, &inner)?;
+                let reason = self.find_first_reason(types, &inner)?;
                 let full_name = self.open.pop().expect("it was just pushed");
                 self.met.insert(full_name, reason.clone());
                 Ok(reason)
             }
-            Some("array") => self.refused(&node["items"], namespace),
-            Some("map") => self.refused(&node["values"], namespace),
-            _ => self.refused(&node["type"], namespace),
+            Some("array") => self.find_reason(&node["items"], namespace),
+            Some("map") => self.find_reason(&node["values"], namespace),
+            _ => self.find_reason(&node["type"], namespace),
         }
     }
 
-    fn first_refused<'v>(
+    fn find_first_reason<'v>(
         &mut self,
         types: impl Iterator<Item = &'v Value>,
         namespace: &str,
-    ) -> Result<Option<String>, HoldsItself> {
+    ) -> Result<Option<String>, RecursiveRecord> {
         let mut first = None;
         for node in types {
-            let reason = self.refused(node, namespace)?;
+            let reason = self.find_reason(node, namespace)?;
             first = first.or(reason);
         }
         Ok(first)
@@ -149,7 +153,7 @@ impl Walk {
 }
 
 /// Returns the reason why a logical type cannot be read, if its stored form is meaningless by itself.
-fn refused_logical_type(name: &str) -> Option<String> {
+fn logical_type_reason(name: &str) -> Option<String> {
     match name {
         "big-decimal" => Some(
             "it is of the type big-decimal, in which each value has a scale of its own; write it as a decimal, or as text"

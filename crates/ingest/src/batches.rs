@@ -13,7 +13,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 
 use crate::assemble::BUNDLE_COLUMN;
 use crate::bundle::rows_of_bundle;
-use crate::cell::{Shape, Value, value_of};
+use crate::cell::{FieldShape, Value, value_of};
 use crate::error::{Error, Fault, one_line};
 use crate::guard::guarded;
 use crate::options::{InputOptions, RowSink, SinkError, Summary};
@@ -49,7 +49,7 @@ impl Batches {
     pub unsafe fn from_c_stream(stream: *mut FFI_ArrowArrayStream) -> Result<Batches, Error> {
         // SAFETY: guaranteed by the caller.
         let reader = unsafe { RecordBatchStreamReader::from_raw(stream) };
-        let reader = reader.map_err(|error| told(&error))?;
+        let reader = reader.map_err(|error| to_error(&error))?;
         Ok(Batches {
             schema: arrow_array::RecordBatchReader::schema(&reader),
             reader: Box::new(reader),
@@ -66,11 +66,11 @@ impl Iterator for Batches {
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.reader.next()?;
-        Some(next.map_err(|error| told(&error)))
+        Some(next.map_err(|error| to_error(&error)))
     }
 }
 
-fn told(error: &ArrowError) -> Error {
+fn to_error(error: &ArrowError) -> Error {
     Fault::file(one_line(error)).into_error(NAME)
 }
 
@@ -88,7 +88,7 @@ pub fn ingest_batches<'s>(
     let fault = |fault: Fault| fault.into_error(NAME);
     let plan = BatchPlan::new(batches.schema().fields(), &Vec::new(), options).map_err(fault)?;
     let budget = Budget::new(options.memory.0);
-    on_threads(batches, options.threads, &|source| {
+    run_on_threads(batches, options.threads, &|source| {
         let made = make_sink().map_err(|source| (0, sink_fault(source)))?;
         let mut rows = Rows::new(options, &budget, made);
         while let Some((first_row, batch)) = lock(source).take() {
@@ -116,14 +116,14 @@ pub fn ingest_bundles<'s>(
     make_sink: &(dyn Fn() -> Result<Box<dyn RowSink + 's>, SinkError> + Sync),
 ) -> Result<Summary, Error> {
     let damaged = |what: &str| Fault::file(format!("a bundle of rows is damaged: {what}"));
-    on_threads(batches, threads, &|source| {
+    run_on_threads(batches, threads, &|source| {
         let mut sink = make_sink().map_err(|source| (0, sink_fault(source)))?;
         let mut count = 0;
         while let Some((first, batch)) = lock(source).take() {
             let pushed = guarded(|| {
                 let column = batch.column_by_name(BUNDLE_COLUMN);
                 let column = column.ok_or_else(|| damaged("there is no column of bundles"))?;
-                let shape = Shape::default();
+                let shape = FieldShape::default();
                 for row in 0..batch.num_rows() {
                     let bundle = match value_of(&shape, column, row) {
                         Ok(Value::Bytes(bundle)) => bundle,
@@ -152,11 +152,11 @@ pub fn ingest_bundles<'s>(
 /// position.
 type Work<'w> = dyn Fn(&Mutex<Source>) -> Result<(u64, u64), (u64, Fault)> + Sync + 'w;
 
-fn on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summary, Error> {
+fn run_on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summary, Error> {
     let source = Mutex::new(Source {
         batches,
         first_row: 0,
-        failed: None,
+        first_error: None,
     });
     let stopping = || match work(&source) {
         Ok(counts) => counts,
@@ -173,7 +173,7 @@ fn on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summa
         });
         joined.collect()
     });
-    if let Some((_, error)) = lock(&source).failed.take() {
+    if let Some((_, error)) = lock(&source).first_error.take() {
         return Err(error);
     }
     Ok(Summary {
@@ -188,13 +188,13 @@ fn on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summa
 struct Source {
     batches: Batches,
     first_row: u64,
-    failed: Option<(u64, Error)>,
+    first_error: Option<(u64, Error)>,
 }
 
 impl Source {
     /// Returns the next batch and the number of its first row; `None` after a fault.
     fn take(&mut self) -> Option<(u64, RecordBatch)> {
-        if self.failed.is_some() {
+        if self.first_error.is_some() {
             return None;
         }
         match self.batches.next()? {
@@ -212,8 +212,12 @@ impl Source {
 
     /// Keeps the fault that is first in row order.
     fn fail(&mut self, at: u64, error: Error) {
-        if self.failed.as_ref().is_none_or(|(first, _)| at < *first) {
-            self.failed = Some((at, error));
+        if self
+            .first_error
+            .as_ref()
+            .is_none_or(|(first, _)| at < *first)
+        {
+            self.first_error = Some((at, error));
         }
     }
 }

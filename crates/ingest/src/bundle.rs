@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_out_as_they_went_in() {
+    fn a_bundle_round_trips() {
         let rows: [(&[u8], &[u8]); 3] = [(b"k1", b"v1"), (b"k2", b""), (b"", &[7; 70_000])];
         let bundle = bundle_of(rows);
         let back: Result<Vec<_>, _> = rows_of_bundle(&bundle).collect();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_was_cut_ends_with_an_error() {
+    fn a_truncated_bundle_ends_with_an_error() {
         let rows: [(&[u8], &[u8]); 2] = [(b"k1", b"v1"), (b"k2", b"v2")];
         let bundle = bundle_of(rows);
         for size in (1..bundle.len()).filter(|size| *size != bundle.len() / 2) {

@@ -80,7 +80,7 @@ impl fmt::Display for Error {
                 ..
             } => write!(
                 f,
-                "{file}{at}: {what}, and of the memory {} are for that at once",
+                "{file}{at}: {what}, but only {} of the memory are available for it",
                 ByteSize(*available_bytes)
             ),
             Error::Column {
@@ -96,7 +96,7 @@ impl fmt::Display for Error {
                 f.write_str("the columns are ")?;
                 for (index, name) in have.iter().take(100).enumerate() {
                     let comma = if index > 0 { ", " } else { "" };
-                    write!(f, "{comma}{}", shortened(name))?;
+                    write!(f, "{comma}{}", shorten(name))?;
                 }
                 match have.len() {
                     0..=100 => Ok(()),
@@ -111,7 +111,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Returns a name in one line of bounded length: a header may contain anything.
-fn shortened(name: &str) -> String {
+fn shorten(name: &str) -> String {
     let mut shown = String::new();
     for (number, c) in name.chars().enumerate() {
         match c {
@@ -219,12 +219,12 @@ impl Fault {
 
 /// Returns the fault for a file that a library cannot decode: it uses an unsupported feature, or it is damaged.
 /// Libraries distinguish the two only in their messages.
-pub(crate) fn undecodable(error: &dyn fmt::Display) -> Fault {
+pub(crate) fn decode_fault(error: &dyn fmt::Display) -> Fault {
     let text = one_line(error);
     let lower = text.to_ascii_lowercase();
     const UNSUPPORTED: [&str; 4] = ["nyi:", "not supported", "unsupported", "implemented"];
     Fault::file(if UNSUPPORTED.iter().any(|it| lower.contains(it)) {
-        format!("it uses what is not supported: {text}")
+        format!("it uses an unsupported feature: {text}")
     } else {
         format!("it cannot be decoded: {text}; the file is damaged, write it again")
     })
@@ -256,19 +256,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_supported_is_not_called_damaged() {
-        let told = |error: &str| undecodable(&error).into_error("f").to_string();
+    fn unsupported_features_are_not_reported_as_damage() {
+        let message = |error: &str| decode_fault(&error).into_error("f").to_string();
         for error in [
             "NYI: The codec type LZO is not supported yet",
             "Not yet implemented: reading large tensors",
         ] {
-            let told = told(error);
+            let message = message(error);
             assert!(
-                told.contains("is not supported") && told.contains(error),
-                "{told}"
+                message.contains("is not supported") && message.contains(error),
+                "{message}"
             );
-            assert!(!told.contains("damaged"), "{told}");
+            assert!(!message.contains("damaged"), "{message}");
         }
-        assert!(told("snappy: corrupt input").contains("damaged"));
+        assert!(message("snappy: corrupt input").contains("damaged"));
     }
 }

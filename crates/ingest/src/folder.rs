@@ -15,14 +15,14 @@ pub(crate) fn columns_of(folders: &[String]) -> FolderColumns {
         if name.is_empty() {
             return None;
         }
-        let value = (value != NULL).then(|| unescaped(value));
-        Some((unescaped(name), value))
+        let value = (value != NULL).then(|| unescape(value));
+        Some((unescape(name), value))
     });
     named.collect()
 }
 
 /// Replaces `%` and two hexadecimal digits by a byte. If the result is not UTF-8, the text is unchanged.
-fn unescaped(text: &str) -> String {
+fn unescape(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_folders_are_columns() {
+    fn folder_names_become_columns() {
         let columns = |folders: &[&str]| {
             columns_of(&folders.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>())
         };

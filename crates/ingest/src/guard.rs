@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-use crate::error::{Fault, undecodable};
+use crate::error::{Fault, decode_fault};
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -18,7 +18,7 @@ pub(crate) fn guarded<T>(decode: impl FnOnce() -> Result<T, Fault>) -> Result<T,
     let before = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(decode));
     QUIET.set(before);
-    result.unwrap_or_else(|panic| Err(undecodable(&message(panic.as_ref()))))
+    result.unwrap_or_else(|panic| Err(decode_fault(&message(panic.as_ref()))))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_a_refusal() {
+    fn a_panic_becomes_an_error() {
         let result = guarded::<()>(|| panic!("index out of bounds"));
         let text = result.unwrap_err().into_error("f.parquet").to_string();
         assert!(

@@ -7,8 +7,8 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
+use crate::chunk::Cutter;
 use crate::csv::CsvFile;
-use crate::cut::Cutter;
 use crate::error::{Error, Fault};
 use crate::json_lines::JsonLinesFile;
 use crate::options::{Format, InputOptions, RowSink};
@@ -58,11 +58,11 @@ pub fn ingest_text(
     let mut lines = 0;
     let mut buffer = Vec::new();
     loop {
-        let told = |fault: Fault| fault.after_lines(lines).into_error(NAME);
-        let Some((_, task)) = tasks.next(&mut buffer).map_err(told)? else {
+        let to_error = |fault: Fault| fault.after_lines(lines).into_error(NAME);
+        let Some((_, task)) = tasks.next(&mut buffer).map_err(to_error)? else {
             break;
         };
-        task.run(0, &buffer, &mut rows).map_err(told)?;
+        task.run(0, &buffer, &mut rows).map_err(to_error)?;
         lines += rows.lines.take().unwrap_or(0);
     }
     let count = rows.count;

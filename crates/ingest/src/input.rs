@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use larder_remote::Location;
 
 use crate::avro::AvroFile;
+use crate::chunk::{Cutter, LongChunk};
 use crate::csv::{CsvFile, has_lone_cr, lone_cr};
-use crate::cut::{Cutter, LongChunk};
 use crate::error::{At, Error, Fault, FaultKind, one_line};
 use crate::folder::columns_of;
 use crate::ipc::IpcFile;
@@ -90,7 +90,7 @@ fn check_folders(named: &str, files: &[Input]) -> Result<(), Error> {
         Some(other) => Err(Error::Input {
             input: named.to_owned(),
             reason: format!(
-                "the folders of {} name the columns [{}], those of {} [{}]; name inputs that are laid out alike",
+                "the folders of {} name the columns [{}], but those of {} name [{}]; pass inputs with the same folder columns",
                 first.name,
                 expected.join(", "),
                 other.name,
@@ -125,7 +125,7 @@ impl Input {
             && self.is_parquet(options)
         {
             check_csv_options(options, Format::Parquet)?;
-            let file = ParquetFile::open_elsewhere(location, bytes_read, &self.folder, options)?;
+            let file = ParquetFile::open_remote(location, bytes_read, &self.folder, options)?;
             return Ok(Box::new(file));
         }
         let mut reader: Box<dyn Read + Send> = match &self.source {
@@ -139,11 +139,11 @@ impl Input {
             })?,
         };
         let head = read_head(&mut reader)?;
-        let counted = Counted {
+        let counted = CountingReader {
             inner: reader,
             bytes: Arc::clone(bytes_read),
         };
-        let whole = Cursor::new(head.clone()).chain(counted);
+        let complete = Cursor::new(head.clone()).chain(counted);
         bytes_read.fetch_add(head.len() as u64, Ordering::Relaxed);
         let (stem, named_compression) = split_compression(&self.name);
         let found = Compression::of(&head);
@@ -155,9 +155,9 @@ impl Input {
             )));
         }
         let (mut text, text_head): (Box<dyn Read + Send>, Vec<u8>) = match found {
-            None => (Box::new(whole), head),
+            None => (Box::new(complete), head),
             Some(compression) => {
-                let mut unpacked = compression.unpack(Box::new(whole))?;
+                let mut unpacked = compression.unpack(Box::new(complete))?;
                 let head = read_head(&mut unpacked)?;
                 let rest = Cursor::new(head.clone()).chain(unpacked);
                 (Box::new(rest), head)
@@ -247,16 +247,16 @@ impl Input {
 
 /// Rejects options that apply only to CSV for other formats.
 fn check_csv_options(options: &InputOptions, format: Format) -> Result<(), Fault> {
-    let asked = [
+    let options_given = [
         (options.columns.is_some(), "names of columns"),
         (options.skip_lines > 0, "lines to skip"),
         (options.comment.is_some(), "a comment's character"),
         (options.escape.is_some(), "an escape character"),
         (!options.types.is_empty(), "types of columns"),
     ];
-    match asked.iter().find(|(is_asked, _)| *is_asked) {
+    match options_given.iter().find(|(is_asked, _)| *is_asked) {
         Some((_, what)) if format != Format::Csv => Err(Fault::file(format!(
-            "{what} are for CSV, and this is {format}; leave them away"
+            "{what} apply only to CSV, and this file is {format}; omit them"
         ))),
         _ => Ok(()),
     }
@@ -311,12 +311,12 @@ fn read_head(reader: &mut dyn Read) -> Result<Vec<u8>, Fault> {
     Ok(head)
 }
 
-struct Counted {
+struct CountingReader {
     inner: Box<dyn Read + Send>,
     bytes: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(out)?;
         self.bytes.fetch_add(count as u64, Ordering::Relaxed);
@@ -364,7 +364,7 @@ fn detect(stem: &str, head: &[u8]) -> Result<Format, Fault> {
     }
     if head.contains(&0) && !head.starts_with(b"\xff\xfe") && !head.starts_with(b"\xfe\xff") {
         return Err(Fault::file(
-            "its format is not known; say which it is: parquet, arrow, csv, tsv, jsonl or avro",
+            "its format is unknown; specify it: parquet, arrow, csv, tsv, jsonl or avro",
         ));
     }
     Ok(match head.trim_ascii_start().first() {

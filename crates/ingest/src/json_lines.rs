@@ -11,20 +11,20 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::chunk::{Boundary, Cutter, LongChunkGuard};
 use crate::csv::{CHUNK_BITS, LONE_CR, check_encoding};
-use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Emit, Json, MessagePack};
 use crate::error::{At, Fault, FaultKind, json_reason};
 use crate::json_text::pack;
 use crate::key::end_part;
 use crate::options::{InputOptions, NullPolicy, ValueSpec};
 use crate::plan::FolderColumns;
-use crate::rows::{Made, Rows};
+use crate::rows::{AssembledRow, Rows};
 use crate::run::{Task, Tasks};
 
 pub(crate) struct JsonLinesFile {
     cutter: Cutter,
-    begun: bool,
+    started: bool,
     folder: Arc<FolderFields>,
 }
 
@@ -41,7 +41,7 @@ impl JsonLinesFile {
             .map(|(name, value)| (name.clone(), field(value)));
         JsonLinesFile {
             cutter,
-            begun: false,
+            started: false,
             folder: Arc::new(fields.collect()),
         }
     }
@@ -49,8 +49,8 @@ impl JsonLinesFile {
 
 impl Tasks for JsonLinesFile {
     fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<(u64, Box<dyn Task>)>, Fault> {
-        if !self.begun {
-            self.begun = true;
+        if !self.started {
+            self.started = true;
             let head = self.cutter.peek()?;
             check_encoding(head)?;
             if head.starts_with(b"\xef\xbb\xbf") {
@@ -78,7 +78,7 @@ impl Tasks for JsonLinesFile {
 struct JsonLinesTask {
     chunk: u64,
     folder: Arc<FolderFields>,
-    _turn: Option<Turn>,
+    _turn: Option<LongChunkGuard>,
 }
 
 impl Task for JsonLinesTask {
@@ -100,7 +100,7 @@ impl Task for JsonLinesTask {
             if !text.is_empty()
                 && let Err(fault) = push_line(text, &self.folder, seq + line, rows)
             {
-                if self.chunk == 0 && line == 0 && begins_document(text) {
+                if self.chunk == 0 && line == 0 && is_incomplete_value(text) {
                     return Err(one_document());
                 }
                 rows.malformed(seq + line, fault.or_at(At::Line(line + 1)))?;
@@ -114,7 +114,7 @@ impl Task for JsonLinesTask {
 
 /// Returns whether the first line does not complete the value that it begins: it is then most likely part of a
 /// document of several lines.
-fn begins_document(line: &[u8]) -> bool {
+fn is_incomplete_value(line: &[u8]) -> bool {
     let opens = matches!(line.first(), Some(b'{' | b'['));
     opens && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|e| e.is_eof())
 }
@@ -143,9 +143,9 @@ fn push_line(
         )));
     }
     let mut object: Object<'_> = serde_json::from_slice(line).map_err(|e| not_json(line, &e))?;
-    if let Some(name) = object.named_twice() {
+    if let Some(name) = object.find_duplicate() {
         return Err(Fault::file(format!(
-            "the object has the field {name:?} twice; which one is meant cannot be known"
+            "the object has the field {name:?} twice, which is ambiguous; remove one"
         )));
     }
     object.put_folder(folder);
@@ -159,7 +159,7 @@ fn push_line(
     let is_missing = Cell::new(false);
     let skipped = rows.skipped;
     rows.assemble(seq, |key, value, bytes_max| {
-        make(&object, options, &is_missing, key, value, bytes_max)
+        assemble_row(&object, options, &is_missing, key, value, bytes_max)
     })?;
     if rows.skipped > skipped && is_missing.get() {
         rows.skipped_missing += 1;
@@ -179,20 +179,20 @@ fn not_json(line: &[u8], error: &serde_json::Error) -> Fault {
 /// Each field takes some dozens of bytes in addition to its text.
 const FIELDS_MAX: usize = 1 << 18;
 
-fn make<'o>(
+fn assemble_row<'o>(
     object: &'o Object<'_>,
     options: &'o InputOptions,
     is_missing: &Cell<bool>,
     key: &mut Vec<u8>,
     value: &mut Vec<u8>,
     bytes_max: usize,
-) -> Result<Made<'o>, Fault> {
+) -> Result<AssembledRow<'o>, Fault> {
     for (index, name) in options.key.iter().enumerate() {
         let begin = key.len();
         match object.scalar(name, options.null_key)? {
             Scalar::Null => {
                 is_missing.set(object.field(name).is_none());
-                return Ok(Made::NullKey(format!("key field {name:?} is null")));
+                return Ok(AssembledRow::NullKey(format!("key field {name:?} is null")));
             }
             Scalar::Text(text) => key.extend_from_slice(text.as_bytes()),
             Scalar::Nested(_) => {
@@ -215,10 +215,10 @@ fn make<'o>(
         ValueSpec::Column(name) => match object.scalar(name, options.null_value)? {
             Scalar::Null => {
                 is_missing.set(object.field(name).is_none());
-                return Ok(Made::NullValue(name));
+                return Ok(AssembledRow::NullValue(name));
             }
             Scalar::Text(Cow::Borrowed(text)) | Scalar::Nested(text) => {
-                return Ok(Made::Borrowed(text.as_bytes()));
+                return Ok(AssembledRow::Borrowed(text.as_bytes()));
             }
             Scalar::Text(Cow::Owned(text)) => value.extend_from_slice(text.as_bytes()),
         },
@@ -229,7 +229,7 @@ fn make<'o>(
                 out.name(index, name);
                 out.raw(field.get().as_bytes());
                 if out.is_full() {
-                    return Ok(Made::Row);
+                    return Ok(AssembledRow::Row);
                 }
             }
             out.map_end();
@@ -242,12 +242,12 @@ fn make<'o>(
                 pack(field.get(), &mut out)
                     .map_err(|reason| Fault::file(format!("field {name:?}: {reason}")))?;
                 if out.is_full() {
-                    return Ok(Made::Row);
+                    return Ok(AssembledRow::Row);
                 }
             }
         }
     }
-    Ok(Made::Row)
+    Ok(AssembledRow::Row)
 }
 
 /// The fields of a line, in order.
@@ -289,7 +289,7 @@ impl<'l> Object<'l> {
             Some(b'n') => Scalar::Null,
             Some(b'{' | b'[') => Scalar::Nested(text),
             Some(b'"') => {
-                let text: Text<'l> = serde_json::from_str(text)
+                let text: JsonString<'l> = serde_json::from_str(text)
                     .map_err(|e| Fault::file(format!("field {name:?}: {}", json_reason(&e))))?;
                 Scalar::Text(text.0)
             }
@@ -297,7 +297,7 @@ impl<'l> Object<'l> {
         })
     }
 
-    fn named_twice(&self) -> Option<&str> {
+    fn find_duplicate(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
         let mut names = self.0.iter().map(|(name, _)| name.as_ref());
         names.find(|name| !seen.insert(*name))
@@ -324,7 +324,7 @@ impl<'de: 'l, 'l> Deserialize<'de> for Object<'l> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
                 let mut fields = Vec::new();
-                while let Some(name) = map.next_key::<Text<'de>>()? {
+                while let Some(name) = map.next_key::<JsonString<'de>>()? {
                     fields.push((name.0, map.next_value()?));
                 }
                 Ok(fields)
@@ -335,9 +335,9 @@ impl<'de: 'l, 'l> Deserialize<'de> for Object<'l> {
 }
 
 /// A string that borrows from the line unless it contains escapes.
-struct Text<'l>(Cow<'l, str>);
+struct JsonString<'l>(Cow<'l, str>);
 
-impl<'de: 'l, 'l> Deserialize<'de> for Text<'l> {
+impl<'de: 'l, 'l> Deserialize<'de> for JsonString<'l> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Borrow;
         impl<'de> Visitor<'de> for Borrow {
@@ -355,6 +355,6 @@ impl<'de: 'l, 'l> Deserialize<'de> for Text<'l> {
                 Ok(Cow::Owned(text.to_owned()))
             }
         }
-        deserializer.deserialize_str(Borrow).map(Text)
+        deserializer.deserialize_str(Borrow).map(JsonString)
     }
 }

@@ -17,16 +17,16 @@ const DEPTH_MAX: u32 = 128;
 /// For values that MessagePack or its readers do not support: an integer beyond 64 bits, a duplicate name in an
 /// object, or excessive nesting.
 pub(crate) fn pack(json: &str, out: &mut MessagePack<'_>) -> Result<(), String> {
-    let mut text = Text { json, at: 0 };
+    let mut text = JsonParser { json, at: 0 };
     text.value(out, 0)
 }
 
-struct Text<'j> {
+struct JsonParser<'j> {
     json: &'j str,
     at: usize,
 }
 
-impl<'j> Text<'j> {
+impl<'j> JsonParser<'j> {
     fn peek(&mut self) -> Result<u8, String> {
         let bytes = self.json.as_bytes();
         while let Some(byte) = bytes.get(self.at) {
@@ -157,8 +157,8 @@ impl<'j> Text<'j> {
             .count();
         let number = &self.json[self.at..self.at + length];
         self.at += length;
-        let is_whole = number != "-0" && !number.contains(['.', 'e', 'E']);
-        if is_whole {
+        let is_integer = number != "-0" && !number.contains(['.', 'e', 'E']);
+        if is_integer {
             if let Ok(value) = number.parse() {
                 out.int(value);
             } else if let Ok(value) = number.parse() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_say_the_same() {
+    fn json_and_messagepack_encode_the_same_values() {
         let long = "x".repeat(70_000);
         let many: Vec<i64> = (0..70_000).collect();
         for value in [
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_messagepack_cannot_say_is_refused() {
+    fn json_without_a_messagepack_form_is_rejected() {
         for (json, part) in [
             ("[18446744073709551616]", "64 bits"),
             ("1e400", "double"),

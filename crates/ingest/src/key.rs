@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_without_a_separator_stay_as_they_are() {
+    fn parts_without_a_separator_are_unchanged() {
         assert_eq!(key_of(&["de", "42"]), "de:42");
         assert_eq!(key_of(&["10%:x"]), "10%:x");
         assert_eq!(
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn different_parts_never_make_one_key() {
+    fn different_parts_yield_different_keys() {
         let texts = ["", "a", ":", "%", "a:b", "%3A", "%25", "b:", ":a", "%3A:"];
         let mut keys = std::collections::HashSet::new();
         for first in texts {

@@ -20,8 +20,8 @@ mod avro_schema;
 mod batches;
 mod bundle;
 mod cell;
+mod chunk;
 mod csv;
-mod cut;
 mod emit;
 mod error;
 mod folder;
@@ -35,11 +35,11 @@ mod key;
 mod options;
 mod pages;
 mod parquet;
-mod parquet_elsewhere;
 mod parquet_footer;
+mod parquet_remote;
 mod parquet_schema;
-mod places;
 mod plan;
+mod positions;
 mod record_batch;
 mod rows;
 mod run;
@@ -58,8 +58,8 @@ pub use csv::types::CellType;
 pub use error::{At, Error};
 pub use in_memory::ingest_text;
 pub use options::{
-    AtRow, Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
+    Format, InputOptions, NullPolicy, Progress, RowError, RowSink, SinkError, Summary, ValueSpec,
 };
-pub use places::{Places, seq_after};
+pub use positions::{RowPositions, seq_after};
 pub use run::ingest;
 pub use write::ParquetWriter;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use larder_types::{ByteSize, VALUE_BYTES_MAX};
 
 use crate::csv::types::CellType;
-use crate::places::Places;
+use crate::positions::RowPositions;
 
 /// A file format. The compression of text (gzip, zstd) is detected by its magic bytes and is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,19 +156,19 @@ pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A receiver's error for a row that it accepted earlier: the run's error names the position of that row.
 #[derive(Debug)]
-pub struct AtRow {
+pub struct RowError {
     /// The argument of [`RowSink::row`].
     pub seq: u64,
     pub reason: String,
 }
 
-impl fmt::Display for AtRow {
+impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl std::error::Error for AtRow {}
+impl std::error::Error for RowError {}
 
 /// The receiver of rows; each thread has its own.
 pub trait RowSink: Send {
@@ -179,7 +179,7 @@ pub trait RowSink: Send {
     /// Receives a record that could not be parsed, and the reason. Called only if [`InputOptions::skip_malformed`] is
     /// set. `seq` is as in [`RowSink::row`].
     fn malformed(&mut self, seq: u64, reason: String) -> Result<(), SinkError> {
-        Err(Box::new(AtRow { seq, reason }))
+        Err(Box::new(RowError { seq, reason }))
     }
 
     /// Called periodically, also while rows are skipped: at least once in some thousand rows or some megabytes of
@@ -214,5 +214,5 @@ pub struct Summary {
     /// The part of them whose object lacks the key's or value's field.
     pub skipped_missing: u64,
     pub bytes_read: u64,
-    pub places: Places,
+    pub positions: RowPositions,
 }

@@ -5,7 +5,7 @@
 //! memory.
 
 use crate::parquet::FileReader;
-use crate::thrift::{Cut, Thrift, kind};
+use crate::thrift::{ThriftError, ThriftReader, kind};
 
 /// The batch sizes, in rows, that are considered.
 pub(crate) const BATCH_ROWS: [u64; 6] = [1024, 256, 64, 16, 4, 1];
@@ -74,14 +74,14 @@ const HEADER_BYTES_MAX: usize = 16 << 20;
 
 /// Reads the page headers in `[begin, begin + length)` until `values` values are covered. In a flat column every
 /// value is a row.
-pub(crate) fn walk(
+pub(crate) fn measure_chunk(
     file: &FileReader,
     (begin, length): (u64, u64),
     values: u64,
     is_flat: bool,
 ) -> Result<ChunkNeeds, String> {
     let end = begin.checked_add(length).filter(|end| *end <= file.size());
-    let end = end.ok_or("a column chunk lies outside of the file")?;
+    let end = end.ok_or("a column chunk is outside the file")?;
     let (mut at, mut seen) = (begin, 0_u64);
     let mut needs = ChunkNeeds {
         windows: Some(Windows::default()),
@@ -121,7 +121,7 @@ pub(crate) fn walk(
     }
     if seen < values {
         return Err(format!(
-            "a column chunk holds {seen} values where its footer says {values}"
+            "a column chunk has {seen} values, but its footer declares {values}"
         ));
     }
     Ok(needs)
@@ -148,18 +148,18 @@ fn read_header(file: &FileReader, at: u64, end: u64) -> Result<(PageHeader, usiz
         let bytes = file
             .read_at(at, available)
             .map_err(|e| format!("it cannot be read: {e}"))?;
-        let mut thrift = Thrift {
+        let mut thrift = ThriftReader {
             bytes: &bytes,
             at: 0,
             value_bytes_max: HEADER_BYTES_MAX as u64,
         };
         match page_header(&mut thrift) {
             Ok(header) => return Ok((header, thrift.at)),
-            Err(Cut::Malformed) => return Err("a page header is damaged".into()),
-            Err(Cut::TooShort) if available < length || length >= HEADER_BYTES_MAX => {
+            Err(ThriftError::Malformed) => return Err("a page header is damaged".into()),
+            Err(ThriftError::TooShort) if available < length || length >= HEADER_BYTES_MAX => {
                 return Err("a page header is cut off".into());
             }
-            Err(Cut::TooShort) => length *= 8,
+            Err(ThriftError::TooShort) => length *= 8,
         }
     }
 }
@@ -167,7 +167,7 @@ fn read_header(file: &FileReader, at: u64, end: u64) -> Result<(PageHeader, usiz
 /// Maximum nesting of skipped values.
 const NESTING_MAX: u32 = 17;
 
-fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
+fn page_header(thrift: &mut ThriftReader<'_>) -> Result<PageHeader, ThriftError> {
     let mut header = PageHeader::default();
     let mut id = 0;
     while let Some(kind) = thrift.field(&mut id)? {
@@ -177,11 +177,11 @@ fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
             (3, kind::I32) => header.packed_bytes = thrift.zigzag()?,
             // The headers of data pages and of dictionary pages begin with the number of values and the encoding.
             (5 | 7, kind::STRUCT) => {
-                [header.values, header.encoding, ..] = numbers_of_struct(thrift)?;
+                [header.values, header.encoding, ..] = read_struct_numbers(thrift)?;
             }
             // Those of data pages v2 begin with the numbers of values, nulls and rows, and the encoding.
             (8, kind::STRUCT) => {
-                let [values, _, rows, encoding] = numbers_of_struct(thrift)?;
+                let [values, _, rows, encoding] = read_struct_numbers(thrift)?;
                 (header.values, header.rows, header.encoding) = (values, Some(rows), encoding);
             }
             _ => thrift.skip(kind, NESTING_MAX)?,
@@ -191,7 +191,7 @@ fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
 }
 
 /// Returns the fields 1 to 4 of a struct, if they are 32-bit numbers.
-fn numbers_of_struct(thrift: &mut Thrift<'_>) -> Result<[i64; 4], Cut> {
+fn read_struct_numbers(thrift: &mut ThriftReader<'_>) -> Result<[i64; 4], ThriftError> {
     let (mut id, mut numbers) = (0, [0; 4]);
     while let Some(kind) = thrift.field(&mut id)? {
         match (id, kind) {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_keeps_every_page_that_it_touches() {
+    fn a_batch_keeps_every_page_it_overlaps() {
         let mut windows = Windows::default();
         // Two small pages, one long value alone in its page, and a page that spans several batches.
         for (rows, bytes) in [(1000, 10), (10, 10), (1, 5000), (4000, 40)] {

@@ -25,11 +25,11 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::ColumnDescriptor;
 
-use crate::error::{At, Fault, undecodable};
+use crate::error::{At, Fault, decode_fault};
 use crate::options::InputOptions;
-use crate::pages::{BATCH_ROWS, ChunkNeeds, walk};
-use crate::parquet_elsewhere::Elsewhere;
+use crate::pages::{BATCH_ROWS, ChunkNeeds, measure_chunk};
 use crate::parquet_footer::known_fields;
+use crate::parquet_remote::RemoteFile;
 use crate::parquet_schema::FileSchema;
 use crate::plan::FolderColumns;
 use crate::record_batch::{BatchPlan, push_batch};
@@ -82,8 +82,8 @@ impl FileReader {
     }
 
     /// Returns a reader from `at` to the end.
-    pub fn read_from(&self, at: u64) -> From {
-        From {
+    pub fn read_from(&self, at: u64) -> FileCursor {
+        FileCursor {
             file: Arc::clone(&self.file),
             at,
         }
@@ -97,7 +97,7 @@ impl Length for FileReader {
 }
 
 impl ChunkReader for FileReader {
-    type T = BufReader<From>;
+    type T = BufReader<FileCursor>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
         Ok(BufReader::new(self.read_from(start)))
@@ -119,12 +119,12 @@ impl ChunkReader for FileReader {
 }
 
 /// A file from an offset on.
-pub(crate) struct From {
+pub(crate) struct FileCursor {
     file: Arc<File>,
     at: u64,
 }
 
-impl Read for From {
+impl Read for FileCursor {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let count = self.file.read_at(out, self.at)?;
         self.at += count as u64;
@@ -156,13 +156,13 @@ impl ParquetFile {
     }
 
     /// Opens a remote file, of which only the required parts are copied.
-    pub fn open_elsewhere(
+    pub fn open_remote(
         location: &Location,
         bytes_read: &AtomicU64,
         folder: &FolderColumns,
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
-        let elsewhere = Elsewhere::new(location, bytes_read)?;
+        let elsewhere = RemoteFile::new(location, bytes_read)?;
         let reader = FileReader::new(elsewhere.file()?)?;
         let footer_size = check_footer_size(&reader, options.memory.0)?;
         elsewhere.copy_footer(footer_size)?;
@@ -178,7 +178,7 @@ impl ParquetFile {
         folder: &FolderColumns,
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
-        let refused = |e: ParquetError| undecodable(&e);
+        let refused = |e: ParquetError| decode_fault(&e);
         let loaded = load(&reader, footer_size).map_err(refused)?;
         let schema = FileSchema::of(&loaded).map_err(refused)?;
         let plan = BatchPlan::new(&schema.fields, folder, options)?;
@@ -300,10 +300,13 @@ impl RowGroupTask {
             ..
         } = self.shared.as_ref();
         let budget = rows.budget;
-        let Needs { bytes, batch_rows } = self.needs(budget.total())?;
+        let BatchNeeds { bytes, batch_rows } = self.needs(budget.total())?;
         let _claim = budget.claim(bytes).ok_or_else(|| {
             Fault::memory(
-                format!("its pages unpack to about {} at once", ByteSize(bytes)),
+                format!(
+                    "its pages have an unpacked size of about {}, which are needed together",
+                    ByteSize(bytes)
+                ),
                 Some(bytes),
                 budget.total(),
             )
@@ -315,16 +318,16 @@ impl RowGroupTask {
                 .with_projection(mask)
                 .with_batch_size(batch_rows)
                 .build()
-                .map_err(|e| undecodable(&e))?;
+                .map_err(|e| decode_fault(&e))?;
         let mut done = 0;
         for batch in batches {
-            let batch = batch.map_err(|e| undecodable(&e))?;
+            let batch = batch.map_err(|e| decode_fault(&e))?;
             push_batch(&batch, plan, file, self.first_row + done, rows)?;
             done += batch.num_rows() as u64;
         }
         if done != self.row_count {
             return Err(Fault::file(format!(
-                "it gave {done} rows where its footer says {}; the file is damaged, write it again",
+                "it contains {done} rows, but its footer declares {}; the file is damaged, write it again",
                 self.row_count
             )));
         }
@@ -332,7 +335,7 @@ impl RowGroupTask {
     }
 
     /// Returns the memory for decoding, with batches as large as memory permits and speed requires.
-    fn needs(&self, budget: u64) -> Result<Needs, Fault> {
+    fn needs(&self, budget: u64) -> Result<BatchNeeds, Fault> {
         let Shared {
             reader,
             metadata,
@@ -354,7 +357,7 @@ impl RowGroupTask {
             let values = u64::try_from(chunk.num_values())
                 .map_err(|_| named("it has a negative number of values"))?;
             let is_flat = descriptor.max_rep_level() == 0;
-            let needs = walk(reader, chunk.byte_range(), values, is_flat)
+            let needs = measure_chunk(reader, chunk.byte_range(), values, is_flat)
                 .map_err(|reason| named(&reason))?;
             let column = ColumnNeeds::of(&descriptor, chunk, needs, *is_viewed, self.row_count);
             let (unpacked, _) = column.bytes(BATCH_SIZES - 1, budget);
@@ -362,7 +365,7 @@ impl RowGroupTask {
             if least > budget {
                 return Err(Fault::memory(
                     format!(
-                        "column {:?}: its pages unpack to about {} at once",
+                        "column {:?}: its pages have an unpacked size of about {}, which are needed together",
                         descriptor.path().string(),
                         ByteSize(least)
                     ),
@@ -387,13 +390,13 @@ impl RowGroupTask {
 
 const BATCH_SIZES: usize = BATCH_ROWS.len();
 
-struct Needs {
+struct BatchNeeds {
     bytes: u64,
     batch_rows: usize,
 }
 
 /// Returns the memory of batches of `BATCH_ROWS[size]` rows, or fewer if values are large, over all columns.
-fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
+fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> BatchNeeds {
     let row_bytes = columns.iter().map(|column| column.row_bytes).sum::<u64>();
     let mut batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS[size]);
     // Columns are decoded one after another, so there is one packed page at a time.
@@ -407,7 +410,7 @@ fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
         bytes = bytes.saturating_add(column_bytes);
         batch_rows = batch_rows.min(rows_max);
     }
-    Needs {
+    BatchNeeds {
         bytes,
         batch_rows: batch_rows as usize,
     }

@@ -4,7 +4,7 @@
 //! expected type and then fails on the following bytes. Some writers use private fields with numbers that the format
 //! assigned later: Dremio writes page headers as field 15 of a column's metadata, which is now `bloom_filter_length`.
 
-use crate::thrift::Thrift;
+use crate::thrift::ThriftReader;
 use crate::thrift::kind::{BINARY, I16, I32, I64, LIST, STRUCT};
 
 /// Maximum nesting of skipped values, which is more than in any footer.
@@ -12,9 +12,9 @@ const NESTING_MAX: u32 = 32;
 
 /// A struct of parquet.thrift: the type of each field, from number 1 on; and the shape of structs and lists of
 /// structs in which fields may have to be removed too.
-struct Shape(&'static [(u8, Option<&'static Shape>)]);
+struct ThriftShape(&'static [(u8, Option<&'static ThriftShape>)]);
 
-const FILE: Shape = Shape(&[
+const FILE: ThriftShape = ThriftShape(&[
     (I32, None),
     (LIST, None),
     (I64, None),
@@ -26,7 +26,7 @@ const FILE: Shape = Shape(&[
     (BINARY, None),
 ]);
 
-const ROW_GROUP: Shape = Shape(&[
+const ROW_GROUP: ThriftShape = ThriftShape(&[
     (LIST, Some(&COLUMN)),
     (I64, None),
     (I64, None),
@@ -36,7 +36,7 @@ const ROW_GROUP: Shape = Shape(&[
     (I16, None),
 ]);
 
-const COLUMN: Shape = Shape(&[
+const COLUMN: ThriftShape = ThriftShape(&[
     (BINARY, None),
     (I64, None),
     (STRUCT, Some(&COLUMN_METADATA)),
@@ -48,7 +48,7 @@ const COLUMN: Shape = Shape(&[
     (BINARY, None),
 ]);
 
-const COLUMN_METADATA: Shape = Shape(&[
+const COLUMN_METADATA: ThriftShape = ThriftShape(&[
     (I32, None),
     (LIST, None),
     (LIST, None),
@@ -75,15 +75,19 @@ pub fn known_fields(footer: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn reader(bytes: &[u8]) -> Thrift<'_> {
-    Thrift {
+fn reader(bytes: &[u8]) -> ThriftReader<'_> {
+    ThriftReader {
         bytes,
         at: 0,
         value_bytes_max: u64::MAX,
     }
 }
 
-fn copy_struct(thrift: &mut Thrift<'_>, out: &mut Vec<u8>, shape: &Shape) -> Option<()> {
+fn copy_struct(
+    thrift: &mut ThriftReader<'_>,
+    out: &mut Vec<u8>,
+    shape: &ThriftShape,
+) -> Option<()> {
     let (mut number, mut written) = (0, 0);
     while let Some(kind) = thrift.field(&mut number).ok()? {
         let begin = thrift.at;
@@ -128,14 +132,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_of_another_type_is_left_out_and_the_next_is_kept() {
+    fn a_field_of_another_type_is_skipped_and_the_next_is_kept() {
         // Version 1, a list as field 3 instead of rows, text as field 6, and a private field 20.
         let footer = [0x15, 2, 0x29, 0x1c, 0x15, 9, 0, 0x38, 1, b'x', 0xe5, 7, 0];
         assert_eq!(known_fields(&footer).unwrap(), [0x15, 2, 0x58, 1, b'x', 0]);
     }
 
     #[test]
-    fn what_is_no_thrift_is_not_repaired() {
+    fn invalid_thrift_is_not_repaired() {
         let deep = [0x2c; 1000];
         for bytes in [
             &b""[..],

@@ -24,7 +24,7 @@ pub(crate) struct FileSchema {
 
 impl FileSchema {
     pub fn of(loaded: &ArrowReaderMetadata) -> Result<FileSchema, ParquetError> {
-        let file = with_sound_row_count(with_sound_offsets(loaded.metadata()));
+        let file = with_corrected_row_count(with_corrected_offsets(loaded.metadata()));
         let plain = ArrowReaderMetadata::try_new(Arc::clone(&file), ArrowReaderOptions::new())?;
         let viewed = ArrowReaderOptions::new().with_schema(viewed_schema(&plain));
         let viewed = ArrowReaderMetadata::try_new(file, viewed);
@@ -33,7 +33,7 @@ impl FileSchema {
             Err(_) => (plain, false),
         };
         Ok(FileSchema {
-            fields: noted_fields(&metadata),
+            fields: annotate_fields(&metadata),
             metadata,
             is_viewed,
         })
@@ -42,7 +42,7 @@ impl FileSchema {
 
 /// Corrects dictionary offsets. Some writers declare that a column's dictionary begins at byte 0, which is
 /// impossible: the column then begins with its first page, as in other readers.
-fn with_sound_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+fn with_corrected_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let is_sound = |group: &RowGroupMetaData| {
         group.columns().iter().all(|column| {
             column
@@ -86,7 +86,7 @@ fn with_sound_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
 
 /// Replaces the row count of the footer by that of its row groups. Early writers in Rust left it 0, and the decoder
 /// returns no more rows in a batch than it declares.
-fn with_sound_row_count(file: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+fn with_corrected_row_count(file: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let counts = file
         .row_groups()
         .iter()
@@ -174,7 +174,7 @@ fn viewed_type(data_type: &DataType) -> DataType {
     }
 }
 
-fn noted_fields(metadata: &ArrowReaderMetadata) -> Fields {
+fn annotate_fields(metadata: &ArrowReaderMetadata) -> Fields {
     let mut leaves = Leaves {
         columns: metadata.parquet_schema(),
         next: 0,
@@ -182,13 +182,13 @@ fn noted_fields(metadata: &ArrowReaderMetadata) -> Fields {
     let roots = metadata.parquet_schema().root_schema().get_fields();
     let fields = metadata.schema().fields().iter().enumerate();
     let fields = fields.map(|(index, field)| {
-        let field = leaves.map(field, &noted);
+        let field = leaves.map(field, &annotate);
         match roots.get(index) {
             Some(root) if holds_variant(root) => with_note(
                 &field,
                 (
                     REFUSED_NOTE,
-                    "it holds values of the type Variant; cast them to text or JSON where the file is written",
+                    "it contains values of the type Variant; cast them to text or JSON when writing the file",
                 ),
             ),
             _ => field,
@@ -198,7 +198,7 @@ fn noted_fields(metadata: &ArrowReaderMetadata) -> Fields {
 }
 
 /// Annotates a leaf with what its Arrow type does not express.
-fn noted(field: &Field, column: &ColumnDescriptor) -> Field {
+fn annotate(field: &Field, column: &ColumnDescriptor) -> Field {
     let is_uuid = matches!(column.logical_type_ref(), Some(LogicalType::Uuid));
     if is_uuid {
         return with_note(field, UUID_NOTE);

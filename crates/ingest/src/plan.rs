@@ -51,7 +51,7 @@ impl Plan {
             let others: Vec<usize> = (0..names.len()).filter(|i| !key.contains(i)).collect();
             let mut seen = std::collections::HashSet::new();
             match others.iter().find(|i| !seen.insert(names[**i].as_str())) {
-                Some(twice) => Err(twice_named(&names[*twice])),
+                Some(twice) => Err(duplicate_column(&names[*twice])),
                 None => Ok(others),
             }
         };
@@ -86,7 +86,7 @@ fn find(names: &[String], wanted: &str) -> Result<usize, Fault> {
     let mut found = names.iter().enumerate().filter(|(_, name)| *name == wanted);
     match (found.next(), found.next()) {
         (Some((index, _)), None) => Ok(index),
-        (Some(_), Some(_)) => Err(twice_named(wanted)),
+        (Some(_), Some(_)) => Err(duplicate_column(wanted)),
         (None, _) => Err(Fault {
             at: At::File,
             kind: FaultKind::Column {
@@ -97,8 +97,6 @@ fn find(names: &[String], wanted: &str) -> Result<usize, Fault> {
     }
 }
 
-fn twice_named(name: &str) -> Fault {
-    Fault::file(format!(
-        "two columns are named {name:?}; give each its own name"
-    ))
+fn duplicate_column(name: &str) -> Fault {
+    Fault::file(format!("two columns are named {name:?}; rename one"))
 }

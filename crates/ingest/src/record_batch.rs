@@ -5,19 +5,19 @@ use std::ops::Deref;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{Field, Fields};
 
-use crate::cell::{Shape, Text, Value, emit_value, value_of, write_text};
+use crate::cell::{FieldShape, TextForm, Value, emit_value, value_of, write_text};
 use crate::emit::{Emit, Json, MessagePack};
 use crate::error::{At, Fault};
 use crate::key::end_part;
 use crate::options::InputOptions;
 use crate::plan::{Plan, PlanValue};
-use crate::rows::{Made, Rows};
+use crate::rows::{AssembledRow, Rows};
 
 /// The plan of a file whose columns have Arrow types.
 pub(crate) struct BatchPlan {
     plan: Plan,
     /// The shapes of the columns to read; the default for others.
-    shapes: Vec<Shape>,
+    shapes: Vec<FieldShape>,
 }
 
 impl Deref for BatchPlan {
@@ -38,7 +38,7 @@ impl BatchPlan {
     ) -> Result<BatchPlan, Fault> {
         let names = fields.iter().map(|field| field.name().clone()).collect();
         let plan = Plan::new(names, folder, options)?;
-        let mut shapes = vec![Shape::default(); fields.len()];
+        let mut shapes = vec![FieldShape::default(); fields.len()];
         for column in plan.columns() {
             shapes[column] = shape_of(&fields[column])?;
         }
@@ -46,8 +46,8 @@ impl BatchPlan {
     }
 }
 
-fn shape_of(field: &Field) -> Result<Shape, Fault> {
-    Shape::of(field).map_err(|reason| {
+fn shape_of(field: &Field) -> Result<FieldShape, Fault> {
+    FieldShape::of(field).map_err(|reason| {
         Fault::file(format!(
             "column {:?} cannot be read: {reason}",
             field.name()
@@ -107,7 +107,7 @@ pub(crate) fn push_batch(
     for row in 0..batch.num_rows() {
         let row_in_file = first_row + row as u64;
         rows.assemble((file << 44) | row_in_file, |key, value, bytes_max| {
-            make(&columns, row, separator, key, value, bytes_max)
+            assemble_row(&columns, row, separator, key, value, bytes_max)
         })
         .map_err(|fault| fault.or_at(At::Row(row_in_file + 1)))?;
     }
@@ -121,26 +121,26 @@ pub(crate) fn project(batch: &RecordBatch, plan: &Plan) -> Result<RecordBatch, F
         .map_err(|e| Fault::file(crate::error::one_line(&e)))
 }
 
-fn make<'b>(
+fn assemble_row<'b>(
     columns: &Columns<'b>,
     row: usize,
     separator: u8,
     key: &mut Vec<u8>,
     value: &mut Vec<u8>,
     bytes_max: usize,
-) -> Result<Made<'b>, Fault> {
+) -> Result<AssembledRow<'b>, Fault> {
     let plan = columns.plan;
     for (index, &column) in plan.key.iter().enumerate() {
         let begin = key.len();
         match write_text(&columns.value(column, row)?, key) {
-            Text::Written => {}
-            Text::Null => {
-                return Ok(Made::NullKey(format!(
+            TextForm::Written => {}
+            TextForm::Null => {
+                return Ok(AssembledRow::NullKey(format!(
                     "key column {:?} is null",
                     plan.names[column]
                 )));
             }
-            Text::Nested(what) => {
+            TextForm::Nested(what) => {
                 return Err(Fault::file(format!(
                     "key column {:?} is {what}; a key is made of text, numbers, dates or bytes",
                     plan.names[column]
@@ -154,12 +154,12 @@ fn make<'b>(
     match &plan.value {
         PlanValue::Column(column) => match columns.value(*column, row)? {
             // Text and bytes need no copy.
-            Value::Str(text) => return Ok(Made::Borrowed(text.as_bytes())),
-            Value::Bytes(bytes) => return Ok(Made::Borrowed(bytes)),
+            Value::Str(text) => return Ok(AssembledRow::Borrowed(text.as_bytes())),
+            Value::Bytes(bytes) => return Ok(AssembledRow::Borrowed(bytes)),
             cell => match write_text(&cell, value) {
-                Text::Written => {}
-                Text::Null => return Ok(Made::NullValue(&plan.names[*column])),
-                Text::Nested(_) => emit_value(&cell, &mut Json::new(value, bytes_max))
+                TextForm::Written => {}
+                TextForm::Null => return Ok(AssembledRow::NullValue(&plan.names[*column])),
+                TextForm::Nested(_) => emit_value(&cell, &mut Json::new(value, bytes_max))
                     .map_err(|reason| columns.named(*column, &reason))?,
             },
         },
@@ -171,7 +171,7 @@ fn make<'b>(
             emit_others(columns, others, row, &mut out)?;
         }
     }
-    Ok(Made::Row)
+    Ok(AssembledRow::Row)
 }
 
 fn emit_others<E: Emit>(

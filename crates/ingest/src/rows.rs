@@ -41,7 +41,7 @@ pub(crate) struct Rows<'a> {
 }
 
 /// The result of assembling a row.
-pub(crate) enum Made<'v> {
+pub(crate) enum AssembledRow<'v> {
     /// Key and value are in the provided buffers. A value that was cut off at its limit is longer than the limit.
     Row,
     /// The key is in the provided buffer, the value is here.
@@ -73,7 +73,7 @@ impl<'a> Rows<'a> {
     pub fn assemble<'v>(
         &mut self,
         seq: u64,
-        make: impl Fn(&mut Vec<u8>, &mut Vec<u8>, usize) -> Result<Made<'v>, Fault>,
+        make: impl Fn(&mut Vec<u8>, &mut Vec<u8>, usize) -> Result<AssembledRow<'v>, Fault>,
     ) -> Result<(), Fault> {
         let (mut key, mut value) = (
             std::mem::take(&mut self.key),
@@ -86,19 +86,20 @@ impl<'a> Rows<'a> {
             key.clear();
             value.clear();
             let made = make(&mut key, &mut value, bytes_max);
-            if matches!(made, Ok(Made::Row)) && value.len() > bytes_max && bytes_max < limit {
-                turn = Some(self.budget.long_value());
+            if matches!(made, Ok(AssembledRow::Row)) && value.len() > bytes_max && bytes_max < limit
+            {
+                turn = Some(self.budget.lock_long_value());
                 bytes_max = limit;
                 continue;
             }
             break made;
         };
         let sent = match made {
-            Ok(Made::Row) if value.len() > limit => Err(self.too_long(&key, None)),
-            Ok(Made::Row) => self.send(seq, &key, &value, turn),
-            Ok(Made::Borrowed(value)) => self.send(seq, &key, value, turn),
-            Ok(Made::NullKey(what)) => self.null_key(&what),
-            Ok(Made::NullValue(name)) => self.null_value(name),
+            Ok(AssembledRow::Row) if value.len() > limit => Err(self.too_long(&key, None)),
+            Ok(AssembledRow::Row) => self.send(seq, &key, &value, turn),
+            Ok(AssembledRow::Borrowed(value)) => self.send(seq, &key, value, turn),
+            Ok(AssembledRow::NullKey(what)) => self.null_key(&what),
+            Ok(AssembledRow::NullValue(name)) => self.null_value(name),
             Err(fault) => Err(fault),
         };
         if value.capacity() > ROOM_KEPT_MAX {
@@ -117,7 +118,7 @@ impl<'a> Rows<'a> {
         match fault.kind {
             FaultKind::Data(reason) if self.options.skip_malformed => {
                 self.sink.malformed(seq, reason).map_err(sink_fault)?;
-                self.passed(0)
+                self.count_work(0)
             }
             kind => Err(Fault { at: fault.at, kind }),
         }
@@ -141,21 +142,21 @@ impl<'a> Rows<'a> {
             || key.len() > KEY_BYTES_MAX
             || value.len() as u64 > self.options.value_bytes_max
         {
-            return self.refuse(key, value);
+            return self.check_row(key, value);
         }
         let is_long = value.len() > SHORT_VALUE_BYTES_MAX;
         let _turn = match turn {
-            None if is_long => Some(self.budget.long_value()),
+            None if is_long => Some(self.budget.lock_long_value()),
             turn => turn,
         };
         self.count += 1;
         self.sink.row(seq, key, value).map_err(sink_fault)?;
-        self.passed(value.len())
+        self.count_work(value.len())
     }
 
     /// Counts work, and periodically calls the sink's `check`.
     #[inline]
-    fn passed(&mut self, value_bytes: usize) -> Result<(), Fault> {
+    fn count_work(&mut self, value_bytes: usize) -> Result<(), Fault> {
         self.unchecked += 1 + value_bytes / 1024;
         if self.unchecked < CHECK_ROWS {
             return Ok(());
@@ -165,10 +166,10 @@ impl<'a> Rows<'a> {
     }
 
     #[cold]
-    fn refuse(&mut self, key: &[u8], value: &[u8]) -> Result<(), Fault> {
+    fn check_row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         if key.is_empty() {
             return Err(Fault::file(format!(
-                "the key ({}) is empty; a key has at least one byte: give the row a key, or leave it out of the input",
+                "the key ({}) is empty; a key has at least one byte: give the row a key, or remove the row from the input",
                 self.options.key.join(", ")
             )));
         }
@@ -206,7 +207,7 @@ impl<'a> Rows<'a> {
     pub fn null_key(&mut self, what: &str) -> Result<(), Fault> {
         if self.options.null_key == NullPolicy::Skip {
             self.skipped += 1;
-            return self.passed(0);
+            return self.count_work(0);
         }
         Err(Fault::file(format!(
             "{what}; every row needs a key: fix the row, or skip rows without a key"
@@ -217,7 +218,7 @@ impl<'a> Rows<'a> {
     pub fn null_value(&mut self, column: &str) -> Result<(), Fault> {
         if self.options.null_value == NullPolicy::Skip {
             self.skipped += 1;
-            return self.passed(0);
+            return self.count_work(0);
         }
         Err(Fault::file(format!(
             "column {column:?} is null and a value must not be; skip such rows, or keep nulls with a JSON value"
@@ -234,7 +235,7 @@ fn sink_fault(source: crate::options::SinkError) -> Fault {
 
 impl Budget {
     /// Locks the right to hold a long value.
-    fn long_value(&self) -> MutexGuard<'_, ()> {
+    fn lock_long_value(&self) -> MutexGuard<'_, ()> {
         self.long_value
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::cut::LongChunk;
+use crate::chunk::LongChunk;
 use crate::error::{At, Error, Fault};
 use crate::guard::guarded;
 use crate::input::{Input, expand};
 use crate::key::is_separator;
-use crate::options::{AtRow, InputOptions, Progress, RowSink, SinkError, Summary};
-use crate::places::{FilePlaces, Places};
+use crate::options::{InputOptions, Progress, RowError, RowSink, SinkError, Summary};
+use crate::positions::{FilePositions, RowPositions};
 use crate::rows::Rows;
 
 /// A task and its number in its file; `None` after the last.
@@ -107,8 +107,7 @@ pub fn ingest<'s>(
 fn check(options: &InputOptions) -> Result<(), Error> {
     if options.inputs.is_empty() {
         return Err(Error::Options {
-            reason: "no input is named; give paths, globs, URLs, or - for the standard input"
-                .into(),
+            reason: "no input is given; pass paths, globs, URLs, or - for standard input".into(),
         });
     }
     check_columns(options)
@@ -240,7 +239,7 @@ impl Run<'_> {
             if let Err(fault) = result {
                 return self.fail(file, number, fault);
             }
-            (self.progress)(self.now());
+            (self.progress)(self.progress_now());
         }
         if !self.stop.load(Ordering::Acquire)
             && let Err(source) = rows.sink.finish()
@@ -294,7 +293,7 @@ impl Run<'_> {
         lock(&self.faults).insert((file, number), fault);
     }
 
-    fn now(&self) -> Progress {
+    fn progress_now(&self) -> Progress {
         Progress {
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             bytes_total: self.bytes_total,
@@ -312,20 +311,20 @@ impl Run<'_> {
             let fault = fault.after_lines(lines_skipped + before.sum::<u64>());
             let error = fault.into_error(&slot.input.name);
             drop(slot);
-            return Err(self.at_its_row(error));
+            return Err(self.with_row_position(error));
         }
         let files = self.slots.into_iter().map(|slot| {
             let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-            FilePlaces {
+            FilePositions {
                 name: slot.input.name,
                 lines_skipped,
                 lines: slot.lines,
             }
         });
-        let files: Vec<FilePlaces> = files.collect();
+        let files: Vec<FilePositions> = files.collect();
         Ok(Summary {
             files: files.len() as u64,
-            places: Places(files),
+            positions: RowPositions(files),
             rows: self.rows.into_inner(),
             skipped: self.skipped.into_inner(),
             skipped_missing: self.skipped_missing.into_inner(),
@@ -334,22 +333,22 @@ impl Run<'_> {
     }
 
     /// Adds the position of the row to a receiver's error for an earlier row.
-    fn at_its_row(&self, error: Error) -> Error {
+    fn with_row_position(&self, error: Error) -> Error {
         let Error::Sink { file, at, source } = error else {
             return error;
         };
-        let place = source.downcast_ref::<AtRow>().and_then(|told| {
-            let number = usize::try_from(told.seq >> 44).ok()?;
-            let mut places = Places::default();
+        let place = source.downcast_ref::<RowError>().and_then(|error| {
+            let number = usize::try_from(error.seq >> 44).ok()?;
+            let mut places = RowPositions::default();
             for slot in self.slots.get(..=number)? {
                 let slot = lock(slot);
-                places.0.push(FilePlaces {
+                places.0.push(FilePositions {
                     name: slot.input.name.clone(),
                     lines_skipped: self.options.skip_lines,
                     lines: slot.lines.clone(),
                 });
             }
-            let (file, at) = places.of(told.seq)?;
+            let (file, at) = places.locate(error.seq)?;
             Some((file.to_owned(), at))
         });
         let (file, at) = place.unwrap_or((file, at));
@@ -373,7 +372,7 @@ pub(crate) struct Budget {
     pub long_value: Mutex<()>,
 }
 
-pub(crate) struct Claim<'a> {
+pub(crate) struct MemoryClaim<'a> {
     budget: &'a Budget,
     bytes: u64,
 }
@@ -389,7 +388,7 @@ impl Budget {
     }
 
     /// Waits for `bytes`; `None` if that exceeds the total.
-    pub fn claim(&self, bytes: u64) -> Option<Claim<'_>> {
+    pub fn claim(&self, bytes: u64) -> Option<MemoryClaim<'_>> {
         if bytes > self.total {
             return None;
         }
@@ -401,7 +400,7 @@ impl Budget {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         *free -= bytes;
-        Some(Claim {
+        Some(MemoryClaim {
             budget: self,
             bytes,
         })
@@ -412,13 +411,13 @@ impl Budget {
     }
 }
 
-impl Claim<'_> {
+impl MemoryClaim<'_> {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for MemoryClaim<'_> {
     fn drop(&mut self) {
         *lock(&self.budget.free) += self.bytes;
         self.budget.freed.notify_all();

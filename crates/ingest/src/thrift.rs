@@ -18,13 +18,13 @@ pub(crate) mod kind {
 }
 
 /// The reason why bytes cannot be read.
-pub(crate) enum Cut {
+pub(crate) enum ThriftError {
     /// They are truncated.
     TooShort,
     Malformed,
 }
 
-pub(crate) struct Thrift<'b> {
+pub(crate) struct ThriftReader<'b> {
     pub bytes: &'b [u8],
     /// The position of the next byte.
     pub at: usize,
@@ -32,14 +32,14 @@ pub(crate) struct Thrift<'b> {
     pub value_bytes_max: u64,
 }
 
-impl Thrift<'_> {
-    fn byte(&mut self) -> Result<u8, Cut> {
-        let byte = *self.bytes.get(self.at).ok_or(Cut::TooShort)?;
+impl ThriftReader<'_> {
+    fn byte(&mut self) -> Result<u8, ThriftError> {
+        let byte = *self.bytes.get(self.at).ok_or(ThriftError::TooShort)?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn varint(&mut self) -> Result<u64, Cut> {
+    fn varint(&mut self) -> Result<u64, ThriftError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -48,16 +48,16 @@ impl Thrift<'_> {
                 return Ok(value);
             }
         }
-        Err(Cut::Malformed)
+        Err(ThriftError::Malformed)
     }
 
-    pub fn zigzag(&mut self) -> Result<i64, Cut> {
+    pub fn zigzag(&mut self) -> Result<i64, ThriftError> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
     /// Returns the type of a struct's next field, and advances `id` to it; `None` at the struct's end.
-    pub fn field(&mut self, id: &mut i64) -> Result<Option<u8>, Cut> {
+    pub fn field(&mut self, id: &mut i64) -> Result<Option<u8>, ThriftError> {
         let byte = self.byte()?;
         if byte == 0 {
             return Ok(None);
@@ -70,7 +70,7 @@ impl Thrift<'_> {
     }
 
     /// Returns the number of a list's elements, and their type.
-    pub fn list(&mut self) -> Result<(u64, u8), Cut> {
+    pub fn list(&mut self) -> Result<(u64, u8), ThriftError> {
         let head = self.byte()?;
         let count = match head >> 4 {
             15 => self.varint()?,
@@ -79,19 +79,19 @@ impl Thrift<'_> {
         Ok((count, head & 15))
     }
 
-    fn jump(&mut self, bytes: u64) -> Result<(), Cut> {
+    fn jump(&mut self, bytes: u64) -> Result<(), ThriftError> {
         if bytes > self.value_bytes_max {
-            return Err(Cut::Malformed);
+            return Err(ThriftError::Malformed);
         }
         if bytes > (self.bytes.len() - self.at) as u64 {
-            return Err(Cut::TooShort);
+            return Err(ThriftError::TooShort);
         }
         self.at += bytes as usize;
         Ok(())
     }
 
     /// Skips the value of a field, in which values are nested at most `depth` deep.
-    pub fn skip(&mut self, kind: u8, depth: u32) -> Result<(), Cut> {
+    pub fn skip(&mut self, kind: u8, depth: u32) -> Result<(), ThriftError> {
         match kind {
             // Their value is in the header.
             kind::TRUE | kind::FALSE => Ok(()),
@@ -100,8 +100,8 @@ impl Thrift<'_> {
     }
 
     /// Skips an element of a list, which has at least one byte.
-    fn skip_element(&mut self, kind: u8, depth: u32) -> Result<(), Cut> {
-        let depth = depth.checked_sub(1).ok_or(Cut::Malformed)?;
+    fn skip_element(&mut self, kind: u8, depth: u32) -> Result<(), ThriftError> {
+        let depth = depth.checked_sub(1).ok_or(ThriftError::Malformed)?;
         match kind {
             kind::TRUE | kind::FALSE | kind::BYTE => self.jump(1),
             kind::I16 | kind::I32 | kind::I64 => self.varint().map(drop),
@@ -133,7 +133,7 @@ impl Thrift<'_> {
                 }
                 Ok(())
             }
-            _ => Err(Cut::Malformed),
+            _ => Err(ThriftError::Malformed),
         }
     }
 }

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_as_people_write_them() {
+    fn instants_are_written_in_iso_8601() {
         let shown = |value, ticks, zoned| {
             let mut out = Vec::new();
             write_instant(&mut out, value, Ticks(ticks), zoned);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn one_instant_has_one_text_whatever_the_unit() {
+    fn an_instant_has_the_same_text_in_every_unit() {
         for (value, ticks) in [
             (1_500, 1_000),
             (1_500_000, 1_000_000),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_of_any_count_and_intervals_part_by_part() {
+    fn durations_and_intervals_are_written_in_iso_8601() {
         let duration = |value, ticks| {
             let mut out = Vec::new();
             write_duration(&mut out, value, Ticks(ticks));

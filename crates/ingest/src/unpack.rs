@@ -12,7 +12,7 @@ pub(crate) enum Compression {
     Zstd,
 }
 
-type Packed = BufReader<Box<dyn Read + Send>>;
+type PackedReader = BufReader<Box<dyn Read + Send>>;
 
 impl Compression {
     pub fn of(head: &[u8]) -> Option<Compression> {
@@ -44,7 +44,7 @@ impl Compression {
 /// devices pad with them.
 struct Gzip {
     /// `None` after the last member.
-    member: Option<GzDecoder<Packed>>,
+    member: Option<GzDecoder<PackedReader>>,
 }
 
 impl Read for Gzip {
@@ -61,7 +61,7 @@ impl Read for Gzip {
     }
 }
 
-fn next_member(mut packed: Packed) -> std::io::Result<Option<GzDecoder<Packed>>> {
+fn next_member(mut packed: PackedReader) -> std::io::Result<Option<GzDecoder<PackedReader>>> {
     loop {
         let bytes = packed.fill_buf()?;
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_after_a_gzip_member_are_skipped_and_nothing_else_is() {
+    fn only_zeros_are_skipped_after_a_gzip_member() {
         let two = [gzip("a"), vec![0; 700], gzip("b"), vec![0; 300_000]].concat();
         assert_eq!(unpacked(&two).unwrap(), "ab");
         let more = [gzip("a"), vec![0, 7]].concat();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn skippable_frames_of_zstd_are_skipped_wherever_they_stand() {
+    fn skippable_zstd_frames_are_skipped_at_every_position() {
         let skippable = |kind: u8| [&[kind, 0x2a, 0x4d, 0x18, 4, 0, 0, 0][..], b"size"].concat();
         let frame = |text: &str| zstd::encode_all(text.as_bytes(), 1).unwrap();
         let packed = [

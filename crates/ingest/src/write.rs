@@ -43,11 +43,12 @@ impl<W: Write + Send> ParquetWriter<W> {
             .map(|name| Field::new(name, DataType::Utf8, true))
             .collect();
         let schema = Arc::new(Schema::new(fields));
-        let level = ZstdLevel::try_new(3).map_err(told)?;
+        let level = ZstdLevel::try_new(3).map_err(format_error)?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
             .build();
-        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(told)?;
+        let writer =
+            ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(format_error)?;
         Ok(ParquetWriter {
             writer,
             schema,
@@ -89,10 +90,10 @@ impl<W: Write + Send> ParquetWriter<W> {
             .collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays);
         let batch = batch.map_err(|error| error.to_string())?;
-        self.writer.write(&batch).map_err(told)?;
+        self.writer.write(&batch).map_err(format_error)?;
         (self.rows, self.bytes) = (0, 0);
         if self.writer.in_progress_size() >= GROUP_BYTES {
-            self.writer.flush().map_err(told)?;
+            self.writer.flush().map_err(format_error)?;
         }
         Ok(())
     }
@@ -103,11 +104,11 @@ impl<W: Write + Send> ParquetWriter<W> {
     /// If `out` fails.
     pub fn finish(mut self) -> Result<W, String> {
         self.encode()?;
-        self.writer.into_inner().map_err(told)
+        self.writer.into_inner().map_err(format_error)
     }
 }
 
-fn told(error: ParquetError) -> String {
+fn format_error(error: ParquetError) -> String {
     match error {
         ParquetError::External(source) => source.to_string(),
         other => other.to_string(),

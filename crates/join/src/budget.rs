@@ -37,7 +37,7 @@ pub struct Budget {
 
 /// The work that one operation may do before the rest is deferred to [`Engine::step`]. `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Pace {
+pub struct StepLimits {
     /// Outputs that a write updates, and the work of one step of any kind.
     pub step_rows: Option<usize>,
     /// Source rows of a read. At least one; with zero, a read would not discover which rows it lacks.
@@ -46,7 +46,7 @@ pub struct Pace {
 
 impl Budget {
     /// A budget of `rows`, or an unlimited one.
-    pub fn of(rows: Option<usize>) -> Budget {
+    pub fn limited_to(rows: Option<usize>) -> Budget {
         Budget {
             left: rows.unwrap_or(usize::MAX),
             mode: BudgetMode::Resumable,
@@ -55,7 +55,7 @@ impl Budget {
     }
 
     pub fn unlimited() -> Budget {
-        Budget::of(None)
+        Budget::limited_to(None)
     }
 
     pub fn atomic() -> Budget {
@@ -67,7 +67,7 @@ impl Budget {
     }
 
     /// A budget for a computation that is either done in one step or, if that is too much work, by another method.
-    fn bounded(pace: Pace) -> Budget {
+    fn bounded(pace: StepLimits) -> Budget {
         match pace.read_rows {
             Some(rows) => Budget {
                 left: rows.saturating_mul(BOUNDED_READS),
@@ -79,7 +79,7 @@ impl Budget {
     }
 
     /// The same mode without a limit, for work that must be completed. Work nested in it sets its own bounds.
-    pub fn lifted(self) -> Budget {
+    pub fn without_limit(self) -> Budget {
         Budget {
             left: usize::MAX,
             mode: self.mode,
@@ -143,7 +143,7 @@ impl Engine {
         if !self.budget.is_resumable() {
             return run(self);
         }
-        self.with_budget(Budget::bounded(self.pace), run)
+        self.with_budget(Budget::bounded(self.step_limits), run)
     }
 }
 
@@ -152,10 +152,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_inside_bounds_are_the_outer_ones() {
+    fn nested_bounds_keep_the_outer_bounds() {
         let mut engine = Engine::new();
-        engine.pace.read_rows = Some(10);
-        engine.set_budget(Budget::of(Some(3)));
+        engine.step_limits.read_rows = Some(10);
+        engine.set_budget(Budget::limited_to(Some(3)));
         engine.within_bounds(|engine| {
             assert_eq!(
                 (engine.budget.left(), engine.budget.is_resumable()),
@@ -165,7 +165,7 @@ mod tests {
             engine.within_bounds(|engine| engine.budget.spend(20));
             assert!(
                 engine.budget.is_spent(),
-                "what is computed for it is a part of it"
+                "a nested computation shares the outer budget"
             );
         });
         assert_eq!(

@@ -14,7 +14,7 @@ use larder_types::integer;
 
 use crate::base::key_range::table_name;
 use crate::base::rows::Value;
-use crate::budget::{Budget, Pace};
+use crate::budget::{Budget, StepLimits};
 use crate::error::{Error, text};
 use crate::evaluate::Reads;
 use crate::join::TableId;
@@ -35,7 +35,7 @@ pub struct Engine {
     pub(crate) time: Time,
     /// The work that the current operation may still do.
     pub(crate) budget: Budget,
-    pub(crate) pace: Pace,
+    pub(crate) step_limits: StepLimits,
     pub(crate) writes: Writes,
     pub(crate) reads: Reads,
     pub(crate) subscriptions: Subscriptions,
@@ -55,7 +55,7 @@ pub(crate) struct Time {
 
 /// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteOutcome {
     /// Number of base rows that changed.
     pub rows: u64,
     /// The change that the reply must wait for: some outputs do not reflect it until [`Engine::is_done`] returns true
@@ -68,12 +68,13 @@ impl Engine {
         Self::default()
     }
 
-    /// Puts a base row. The outputs computed from it are up to date on return, or once [`Written::waits_for`] is done.
+    /// Puts a base row. The outputs computed from it are up to date on return, or once [`WriteOutcome::waits_for`] is
+    /// done.
     ///
     /// # Errors
     /// The key does not name a table, the table is computed, or base rows alone exceed the memory limit. Nothing
     /// changed.
-    pub fn put(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<Written, Error> {
+    pub fn put(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<WriteOutcome, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
         self.put_row(table, key, value)
@@ -89,22 +90,27 @@ impl Engine {
         key: &[u8],
         value: &[u8],
         now: u64,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         let limit = self.memory.limit_bytes.take();
         let written = self.put(key, value, now);
         self.memory.limit_bytes = limit;
         written
     }
 
-    /// Puts a base row unless one exists. [`Written::rows`] is 0 if it does.
+    /// Puts a base row unless one exists. [`WriteOutcome::rows`] is 0 if it does.
     ///
     /// # Errors
     /// As [`Engine::put`].
-    pub fn put_if_absent(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<Written, Error> {
+    pub fn put_if_absent(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        now: u64,
+    ) -> Result<WriteOutcome, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
         if self.tables[table].rows.get(key).is_some() {
-            return Ok(Written {
+            return Ok(WriteOutcome {
                 rows: 0,
                 waits_for: None,
             });
@@ -116,7 +122,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::put`], and if the row does not hold an integer or the sum exceeds 64 bits.
-    pub fn increment(&mut self, key: &[u8], by: i64, now: u64) -> Result<(i64, Written), Error> {
+    pub fn increment(
+        &mut self,
+        key: &[u8],
+        by: i64,
+        now: u64,
+    ) -> Result<(i64, WriteOutcome), Error> {
         self.begin(now);
         let table = self.base_table(key)?;
         let before = match self.tables[table].rows.get(key) {
@@ -134,17 +145,17 @@ impl Engine {
         Ok((sum, written))
     }
 
-    /// Removes a base row. [`Written::rows`] is 0 if there was none.
+    /// Removes a base row. [`WriteOutcome::rows`] is 0 if there was none.
     ///
     /// # Errors
     /// The key does not name a table, or the table is computed.
-    pub fn remove(&mut self, key: &[u8], now: u64) -> Result<Written, Error> {
+    pub fn remove(&mut self, key: &[u8], now: u64) -> Result<WriteOutcome, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
         let before = self.writes.backlog.last_change();
         let removed = self.remove_row(table, key);
         self.make_room();
-        Ok(self.written(u64::from(removed), before))
+        Ok(self.write_outcome(u64::from(removed), before))
     }
 
     /// Removes at most `rows_max` base rows of a range. Call it again as long as it removes that many.
@@ -157,10 +168,10 @@ impl Engine {
         hi: &[u8],
         rows_max: u64,
         now: u64,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         self.begin(now);
         let Some(table) = self.tables.of_range(lo, hi)? else {
-            return Ok(Written {
+            return Ok(WriteOutcome {
                 rows: 0,
                 waits_for: None,
             });
@@ -168,7 +179,7 @@ impl Engine {
         self.refuse_computed(table)?;
         let before = self.writes.backlog.last_change();
         // Expired rows do not count as removed, up to the number that one step may expire.
-        self.expire_in(lo, hi, self.pace.step_rows.unwrap_or(usize::MAX));
+        self.expire_in(lo, hi, self.step_limits.step_rows.unwrap_or(usize::MAX));
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         let _ = self.tables[table].rows.read(lo, hi, false, &mut |key, _| {
             if keys.len() as u64 == rows_max {
@@ -181,13 +192,13 @@ impl Engine {
             self.remove_row(table, key);
         }
         self.make_room();
-        Ok(self.written(keys.len() as u64, before))
+        Ok(self.write_outcome(keys.len() as u64, before))
     }
 
-    fn put_row(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Written, Error> {
+    fn put_row(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<WriteOutcome, Error> {
         self.refuse_beyond_limit(key, value)?;
-        if self.log.keeps_befores() {
-            self.note_before(table, key);
+        if self.log.records_before_images() {
+            self.record_before_image(table, key);
         }
         if !self.expiry.is_empty() {
             self.set_expiry(key, None);
@@ -201,7 +212,7 @@ impl Engine {
         }
         let state = &mut self.tables[table];
         if state.supplied.as_ref().is_some_and(|s| !s.holds(key)) {
-            return Ok(Written {
+            return Ok(WriteOutcome {
                 rows: 1,
                 waits_for: None,
             });
@@ -209,7 +220,7 @@ impl Engine {
         if state.readers.is_empty() && state.subscriptions == 0 {
             state.rows.put_bytes(key, value);
             self.make_room();
-            return Ok(Written {
+            return Ok(WriteOutcome {
                 rows: 1,
                 waits_for: None,
             });
@@ -217,24 +228,25 @@ impl Engine {
         let before = self.writes.backlog.last_change();
         let value = Value::new(value);
         let old = state.rows.replace(key, &value);
-        self.changed(table, key, old.as_ref(), Some(&value));
+        self.propagate_change(table, key, old.as_ref(), Some(&value));
         self.make_room();
-        Ok(self.written(1, before))
+        Ok(self.write_outcome(1, before))
     }
 
     /// Records the former value of a row that is about to change.
     #[cold]
-    pub(crate) fn note_before(&mut self, table: TableId, key: &[u8]) {
+    pub(crate) fn record_before_image(&mut self, table: TableId, key: &[u8]) {
         let state = &self.tables[table];
         if state.supplied.is_none() {
             let value = state.rows.get(key);
-            self.log.note_before(key, value, self.expiry.of(key));
+            self.log
+                .record_before_image(key, value, self.expiry.of(key));
         }
     }
 
     pub(crate) fn remove_row(&mut self, table: TableId, key: &[u8]) -> bool {
-        if self.log.keeps_befores() {
-            self.note_before(table, key);
+        if self.log.records_before_images() {
+            self.record_before_image(table, key);
         }
         let Some(old) = self.tables[table].rows.remove(key) else {
             return false;
@@ -245,15 +257,15 @@ impl Engine {
         if self.tables[table].supplied.is_none() {
             self.log.record(|| LogEntry::Remove { key: key.to_vec() });
         }
-        self.changed(table, key, Some(&old), None);
+        self.propagate_change(table, key, Some(&old), None);
         true
     }
 
     /// Returns the outcome of a write. `before` is the last change that was pending before it.
-    pub(crate) fn written(&self, rows: u64, before: u64) -> Written {
+    pub(crate) fn write_outcome(&self, rows: u64, before: u64) -> WriteOutcome {
         let last = self.writes.backlog.last_change();
         let waits = last > before && !self.is_done(last);
-        Written {
+        WriteOutcome {
             rows,
             waits_for: waits.then_some(last),
         }
@@ -267,14 +279,14 @@ impl Engine {
     /// Limits the number of outputs that a write updates before the rest is deferred to [`Engine::step`]. `None`, the
     /// default, means no limit.
     pub fn set_step_rows(&mut self, rows: Option<usize>) {
-        self.pace.step_rows = rows;
+        self.step_limits.step_rows = rows;
     }
 
     /// Returns the table of a base row's key, and creates it if necessary.
     pub(crate) fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
-        self.expire_if_late(key);
+        self.expire_if_due(key);
         let name = table_name(key).ok_or_else(|| Error::NoTable { key: key.to_vec() })?;
-        let table = self.tables.named_or_new(name);
+        let table = self.tables.find_or_create(name);
         self.refuse_computed(table)?;
         Ok(table)
     }
@@ -314,7 +326,7 @@ impl Engine {
     }
 
     /// Summarizes the base rows with a TTL.
-    pub fn expiring(&self) -> ExpirySummary {
+    pub fn expiry_summary(&self) -> ExpirySummary {
         self.expiry.summary()
     }
 

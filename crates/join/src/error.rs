@@ -57,7 +57,7 @@ pub enum Error {
     NotSubscribable { table: String, why: String },
     /// A long read was lost: the values that it needs of changed rows exceed the memory for long reads. Read faster, or
     /// in parts.
-    AnswerLost,
+    SnapshotTooOld,
     /// Other joins read the output of the join to drop. Drop them first, or together with it.
     JoinIsRead { name: String, readers: Vec<String> },
     /// No join has this name.
@@ -80,7 +80,7 @@ impl fmt::Display for Error {
             ),
             Error::ManyTables { lo, hi } => write!(
                 f,
-                "range {:?} to {:?} reaches over more than one table: read them one by one",
+                "range {:?} to {:?} spans more than one table: read the tables one by one",
                 text(lo),
                 text(hi)
             ),
@@ -110,12 +110,12 @@ impl fmt::Display for Error {
                 if *values == 1 { "it" } else { "them" }
             ),
             Error::NotSubscribable { table, why } => write!(f, "table {table} {why}"),
-            Error::AnswerLost => f.write_str(
-                "so many rows changed or were evicted while this long answer was being read that what they were is kept no longer: read faster, or less at a time",
+            Error::SnapshotTooOld => f.write_str(
+                "this long read was dropped, because the former values of rows that changed or were evicted exceed the memory limit of long reads: read faster, or request smaller ranges",
             ),
             Error::JoinIsRead { name, readers } => write!(
                 f,
-                "the output of join {name} is read by {}: drop what reads it first, or drop all of them with CASCADE",
+                "the output of join {name} is read by {}: drop these joins first, or drop all of them with CASCADE",
                 readers.join(", ")
             ),
             Error::UnknownJoin { name } => write!(f, "no join is named {name:?}"),

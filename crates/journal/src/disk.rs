@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_written_one_behind_the_other_however_many() {
+    fn any_number_of_parts_is_written_consecutively() {
         let folder = tempfile::tempdir().expect("folder");
         let file = RealDisk.create(&folder.path().join("f")).expect("create");
         let parts: Vec<Vec<u8>> = (0..1000usize).map(|i| vec![i as u8; i % 7]).collect();

@@ -5,7 +5,7 @@
 //!    writer records in the log and in the snapshot from where on records count.
 //! 2. Every entry has exactly one encoding: decoding and encoding reproduces the bytes.
 //! 3. If several cores write a batch concurrently, each logs its changes in its own order as [`Entry::Part`]s, and an
-//!    [`Entry::Kept`] follows all of them. Once that is present, the batch is complete. `parts` reads them.
+//!    [`Entry::Commit`] follows all of them. Once that is present, the batch is complete. `part_assembler` reads them.
 //!
 //! An entry consists of a kind (1 byte), the varint sizes of its one or two strings, its deadline (8 bytes) if the
 //! kind has one, and the strings.
@@ -50,18 +50,18 @@ pub enum Entry<'a> {
         source: &'a [u8],
         position: &'a [u8],
     },
-    /// A change that takes effect only if a later [`Entry::Kept`] has the same batch: several cores wrote it
+    /// A change that takes effect only if a later [`Entry::Commit`] has the same batch: several cores wrote it
     /// concurrently and it is atomic. `change` has the encoding of one of the entries above.
     Part {
         batch: u64,
         change: &'a [u8],
     },
     /// All parts of this batch precede this entry and take effect, each at its own position.
-    Kept {
+    Commit {
         batch: u64,
     },
     /// The batch ends without taking effect.
-    Abandoned {
+    Abort {
         batch: u64,
     },
     /// The definition of a space's name or alias, encoded by the owner of spaces. An empty record removes it.
@@ -88,8 +88,8 @@ const POSITION: u8 = 8;
 const EXPIRE: u8 = 9;
 const PERSIST: u8 = 10;
 const PART: u8 = 11;
-const KEPT: u8 = 12;
-const ABANDONED: u8 = 13;
+const COMMIT: u8 = 12;
+const ABORT: u8 = 13;
 const SLOT: u8 = 14;
 const SPACE: u8 = 15;
 
@@ -111,7 +111,7 @@ impl<'a> Entry<'a> {
             Entry::Drop { name } => name.len(),
             Entry::Position { source, position } => source.len() + position.len(),
             Entry::Part { change, .. } => change.len(),
-            Entry::Kept { .. } | Entry::Abandoned { .. } => 0,
+            Entry::Commit { .. } | Entry::Abort { .. } => 0,
             Entry::Space { name, record } => name.len() + record.len(),
             Entry::Slot { record, .. } => record.len(),
         }
@@ -140,12 +140,12 @@ impl<'a> Entry<'a> {
                     }),
                 };
             }
-            Entry::Kept { .. } | Entry::Abandoned { .. } => return Ok(()),
+            Entry::Commit { .. } | Entry::Abort { .. } => return Ok(()),
             Entry::Slot { record, .. } => {
                 return if (1..=RECORD_BYTES_MAX).contains(&(record.len() as u64)) {
                     Ok(())
                 } else {
-                    Err(refused(1, record.len()))
+                    Err(limit_error(1, record.len()))
                 };
             }
         };
@@ -154,7 +154,7 @@ impl<'a> Entry<'a> {
         {
             return Ok(());
         }
-        Err(refused(first.len(), second.len()))
+        Err(limit_error(first.len(), second.len()))
     }
 
     #[inline]
@@ -186,8 +186,8 @@ impl<'a> Entry<'a> {
             Entry::Part { batch, change } => {
                 push(out, PART, &batch.to_le_bytes(), Some(change), None);
             }
-            Entry::Kept { batch } => push(out, KEPT, &batch.to_le_bytes(), None, None),
-            Entry::Abandoned { batch } => push(out, ABANDONED, &batch.to_le_bytes(), None, None),
+            Entry::Commit { batch } => push(out, COMMIT, &batch.to_le_bytes(), None, None),
+            Entry::Abort { batch } => push(out, ABORT, &batch.to_le_bytes(), None, None),
             Entry::Space { name, record } => push(out, SPACE, name, Some(record), None),
             Entry::Slot { slot, record } => {
                 push(out, SLOT, &slot.to_le_bytes(), Some(record), None)
@@ -201,7 +201,7 @@ impl<'a> Entry<'a> {
     /// A description of the problem.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<(Entry<'a>, &'a [u8]), &'static str> {
-        const SHORT: &str = "an entry runs over the end of its frame";
+        const SHORT: &str = "an entry extends past the end of its frame";
         let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;
         let two = matches!(
             kind,
@@ -249,7 +249,7 @@ impl<'a> Entry<'a> {
                 source: first,
                 position: second,
             },
-            PART | KEPT | ABANDONED => {
+            PART | COMMIT | ABORT => {
                 let batch = first
                     .try_into()
                     .map_err(|_| "the number of a batch has 8 bytes")?;
@@ -259,8 +259,8 @@ impl<'a> Entry<'a> {
                         batch,
                         change: second,
                     },
-                    KEPT => Entry::Kept { batch },
-                    _ => Entry::Abandoned { batch },
+                    COMMIT => Entry::Commit { batch },
+                    _ => Entry::Abort { batch },
                 }
             }
             SLOT => {
@@ -272,7 +272,7 @@ impl<'a> Entry<'a> {
                     record: second,
                 }
             }
-            _ => return Err("an entry is of a kind that this larder does not know"),
+            _ => return Err("an entry has a kind that this version of larder does not know"),
         };
         entry
             .check()
@@ -319,16 +319,16 @@ fn varint(bytes: &[u8]) -> Result<(usize, &[u8]), &'static str> {
         value |= usize::from(byte & 0x7f) << (7 * index);
         if byte < 0x80 {
             if byte == 0 && index > 0 {
-                return Err("a size is not spelled in its shortest form");
+                return Err("a size is not encoded in its shortest form");
             }
             return Ok((value, &bytes[index + 1..]));
         }
     }
-    Err("a size is longer than any may be, or cut off")
+    Err("a size is too long or truncated")
 }
 
 #[cold]
-fn refused(first: usize, second: usize) -> Error {
+fn limit_error(first: usize, second: usize) -> Error {
     if first == 0 || first > KEY_BYTES_MAX {
         Error::Limit {
             what: "key",
@@ -389,8 +389,8 @@ mod tests {
                 batch: 7,
                 change: &change,
             },
-            Entry::Kept { batch: u64::MAX },
-            Entry::Abandoned { batch: 0 },
+            Entry::Commit { batch: u64::MAX },
+            Entry::Abort { batch: 0 },
             Entry::Slot {
                 slot: 0x0201,
                 record: &long,

@@ -30,7 +30,7 @@ pub enum Error {
 
 /// The reason why a journal stopped. This is permanent: after a failed sync the kernel may have dropped the data and
 /// report success for the next sync, so later results are not trustworthy. (After a failed write it continues when
-/// the write succeeds: see [`crate::Journal::trouble`].)
+/// the write succeeds: see [`crate::Journal::write_failure`].)
 #[derive(Debug)]
 pub enum Failure {
     /// [`crate::Journal::close`] was called, or the journal was dropped.
@@ -119,7 +119,7 @@ impl fmt::Display for Failure {
             Failure::Closed => f.write_str("the journal is closed"),
             Failure::Failed(error) => write!(
                 f,
-                "the journal stopped and writes are refused until a restart: {error}"
+                "the journal stopped and rejects writes until a restart: {error}"
             ),
         }
     }

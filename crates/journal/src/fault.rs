@@ -25,22 +25,22 @@ pub(crate) fn fault_point(name: &str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    struct Wanted {
+    struct SelectedPoint {
         name: String,
         passes_left: AtomicU64,
     }
-    static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
+    static SELECTED: OnceLock<Option<SelectedPoint>> = OnceLock::new();
     debug_assert!(FAULT_POINTS.contains(&name), "{name} is not in the list");
-    let wanted = WANTED.get_or_init(|| {
+    let selected = SELECTED.get_or_init(|| {
         let spec = std::env::var("LARDER_FAULT_POINT").ok()?;
         let (name, passes) = spec.split_once(':').unwrap_or((&spec, "1"));
-        Some(Wanted {
+        Some(SelectedPoint {
             name: name.to_owned(),
             passes_left: AtomicU64::new(passes.parse().ok()?),
         })
     });
-    let Some(wanted) = wanted else { return };
-    if wanted.name == name && wanted.passes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+    let Some(selected) = selected else { return };
+    if selected.name == name && selected.passes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
         // SAFETY: getpid and kill have no preconditions; the signal goes only to this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }

@@ -53,9 +53,9 @@ impl Listing {
         for name in disk.list(folder).map_err(Error::io("list", folder))? {
             if name.ends_with(TEMPORARY) {
                 listing.temporary.push(name);
-            } else if let Some(number) = number_of(&name, LOG) {
+            } else if let Some(number) = parse_number(&name, LOG) {
                 listing.logs.push(number);
-            } else if let Some(number) = number_of(&name, SNAPSHOT) {
+            } else if let Some(number) = parse_number(&name, SNAPSHOT) {
                 listing.snapshots.push(number);
             }
         }
@@ -66,7 +66,7 @@ impl Listing {
 }
 
 /// Parses the number in a file name; `None` for any spelling that this crate does not use.
-fn number_of(name: &str, prefix: &str) -> Option<u64> {
+fn parse_number(name: &str, prefix: &str) -> Option<u64> {
     let number: u64 = name.strip_prefix(prefix)?.parse().ok()?;
     (format!("{prefix}{number:010}") == name).then_some(number)
 }
@@ -81,7 +81,7 @@ pub(crate) fn create_log(
     header: &FileHeader,
 ) -> Result<Box<dyn DiskFile>, Error> {
     let file = prepare_log(disk, folder, header)?;
-    place_log(disk, folder, header.number)?;
+    publish_log(disk, folder, header.number)?;
     Ok(file)
 }
 
@@ -114,12 +114,12 @@ pub(crate) fn prepare_log(
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn place_log(disk: &dyn Disk, folder: &Path, number: u64) -> Result<(), Error> {
+pub(crate) fn publish_log(disk: &dyn Disk, folder: &Path, number: u64) -> Result<(), Error> {
     let path = log_path(folder, number);
     match disk.rename(&temporary(&path), &path) {
         // An earlier attempt renamed it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        renamed => renamed.map_err(Error::io("rename to its place", &path))?,
+        renamed => renamed.map_err(Error::io("rename", &path))?,
     }
     disk.sync_folder(folder)
         .map_err(Error::io("sync folder", folder))
@@ -136,19 +136,19 @@ pub(crate) fn sweep(
     temporary_too: bool,
 ) -> Result<(), Error> {
     let listing = Listing::read(disk, folder)?;
-    let mut gone: Vec<PathBuf> = Vec::new();
+    let mut obsolete: Vec<PathBuf> = Vec::new();
     if temporary_too {
-        gone.extend(listing.temporary.iter().map(|name| folder.join(name)));
+        obsolete.extend(listing.temporary.iter().map(|name| folder.join(name)));
     }
     if let Some(newest) = newest_snapshot {
         let older = |numbers: Vec<u64>| numbers.into_iter().filter(move |number| *number < newest);
-        gone.extend(older(listing.snapshots).map(|number| snapshot_path(folder, number)));
-        gone.extend(older(listing.logs).map(|number| log_path(folder, number)));
+        obsolete.extend(older(listing.snapshots).map(|number| snapshot_path(folder, number)));
+        obsolete.extend(older(listing.logs).map(|number| log_path(folder, number)));
     }
-    for path in &gone {
+    for path in &obsolete {
         disk.remove(path).map_err(Error::io("remove", path))?;
     }
-    if gone.is_empty() {
+    if obsolete.is_empty() {
         return Ok(());
     }
     disk.sync_folder(folder)
@@ -160,9 +160,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_ours_have_numbers() {
-        assert_eq!(number_of("log-0000000007", LOG), Some(7));
-        assert_eq!(number_of("log-12345678901", LOG), Some(12_345_678_901));
+    fn only_names_of_this_crate_have_numbers() {
+        assert_eq!(parse_number("log-0000000007", LOG), Some(7));
+        assert_eq!(parse_number("log-12345678901", LOG), Some(12_345_678_901));
         for name in [
             "log-7",
             "log-+000000007",
@@ -170,7 +170,7 @@ mod tests {
             "log-",
             "Log-0000000007",
         ] {
-            assert_eq!(number_of(name, LOG), None, "{name}");
+            assert_eq!(parse_number(name, LOG), None, "{name}");
         }
     }
 }

@@ -80,7 +80,7 @@ impl FileHeader {
         let format = u32_at(bytes, 8);
         if format != FORMAT {
             return Err(Error::state(format!(
-                "{} has format {format}, and this larder reads {FORMAT}; start the larder that wrote it, or a newer one",
+                "{} has format {format}, and this version of larder reads {FORMAT}; start the version that wrote it, or a newer one",
                 path.display()
             )));
         }
@@ -124,7 +124,7 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     /// Returns the header of a frame with `body` at `offset` of the file with the id `file`.
-    pub fn of(
+    pub fn new(
         kind: FrameKind,
         first_sequence: u64,
         entries: u32,
@@ -139,7 +139,7 @@ impl FrameHeader {
             first_sequence,
             entries,
             synced,
-            body_checksum: xxh3_64(body) ^ place(file, offset),
+            body_checksum: xxh3_64(body) ^ position_mask(file, offset),
         }
     }
 
@@ -155,7 +155,7 @@ impl FrameHeader {
         bytes[20..24].copy_from_slice(&kind.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.synced.to_le_bytes());
         bytes[32..].copy_from_slice(&self.body_checksum.to_le_bytes());
-        let sum = (xxh3_64(&bytes[4..]) ^ place(file, offset)) as u32;
+        let sum = (xxh3_64(&bytes[4..]) ^ position_mask(file, offset)) as u32;
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -168,7 +168,7 @@ impl FrameHeader {
             1 => FrameKind::End,
             _ => return None,
         };
-        if u32_at(bytes, 0) != (xxh3_64(&bytes[4..]) ^ place(file, offset)) as u32 {
+        if u32_at(bytes, 0) != (xxh3_64(&bytes[4..]) ^ position_mask(file, offset)) as u32 {
             return None;
         }
         Some(FrameHeader {
@@ -182,9 +182,9 @@ impl FrameHeader {
     }
 
     /// Returns whether `body` matches this header's checksum.
-    pub fn fits(&self, body: &[u8], file: u64, offset: u64) -> bool {
+    pub fn matches(&self, body: &[u8], file: u64, offset: u64) -> bool {
         body.len() == self.body_size as usize
-            && self.body_checksum == xxh3_64(body) ^ place(file, offset)
+            && self.body_checksum == xxh3_64(body) ^ position_mask(file, offset)
     }
 
     /// Returns the size of header and body.
@@ -241,7 +241,7 @@ impl Totals {
 
 /// Returns the value that binds a checksum to a position. It is combined by xor, because a seed for XXH3 would
 /// require deriving a secret in each call.
-fn place(file: u64, offset: u64) -> u64 {
+fn position_mask(file: u64, offset: u64) -> u64 {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     file ^ offset.wrapping_mul(SPREAD).rotate_left(32)
 }
@@ -259,20 +259,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_fits_its_own_file_and_place_only() {
+    fn a_frame_is_valid_only_in_its_own_file_and_position() {
         let body = b"body";
-        let header = FrameHeader::of(FrameKind::Entries, 7, 1, 64, body, 11, 640);
+        let header = FrameHeader::new(FrameKind::Entries, 7, 1, 64, body, 11, 640);
         let bytes = header.encode(11, 640);
         assert_eq!(FrameHeader::decode(&bytes, 11, 640), Some(header));
-        assert!(header.fits(body, 11, 640));
+        assert!(header.matches(body, 11, 640));
         for (file, offset) in [(12, 640), (11, 641)] {
             assert_eq!(FrameHeader::decode(&bytes, file, offset), None);
-            assert!(!header.fits(body, file, offset));
+            assert!(!header.matches(body, file, offset));
         }
     }
 
     #[test]
-    fn a_file_of_a_later_format_is_told_from_a_damaged_one() {
+    fn a_file_of_a_later_format_is_distinguished_from_a_damaged_one() {
         let path = Path::new("log");
         let mut bytes = FileHeader {
             kind: FileKind::Log,

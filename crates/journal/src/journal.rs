@@ -13,12 +13,12 @@ use crate::error::{Error, Failure};
 use crate::folder::{create_log, sweep};
 use crate::format::{FileHeader, FileKind};
 use crate::log::Log;
-use crate::newest::NewestLog;
+use crate::newest_log::NewestLog;
 use crate::producer::Producer;
-use crate::recover::{Recovery, find};
-use crate::shared::{Group, Item, Shared, State};
-use crate::snapshot::{SnapshotMaker, SnapshotPart, SnapshotShared};
-use crate::writer::{Next, StopOnPanic, Writer};
+use crate::recover::{Recovery, read_journal};
+use crate::shared::{CommitGroup, QueueItem, Shared, State};
+use crate::snapshot::{SnapshotPart, SnapshotShared, SnapshotWriter};
+use crate::writer::{StopOnPanic, Writer, WriterStep};
 
 /// When written data becomes durable. The names and their meaning are those of Redis's `appendfsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,12 +81,12 @@ pub struct Sizes {
 
 /// Returns entries that abandon these batches, so that a later start need not hold back the entries after their
 /// parts.
-fn abandon(batches: &[u64]) -> Group {
+fn abort_batches(batches: &[u64]) -> CommitGroup {
     let mut body = Vec::new();
     for batch in batches {
-        Entry::Abandoned { batch: *batch }.encode(&mut body);
+        Entry::Abort { batch: *batch }.encode(&mut body);
     }
-    Group {
+    CommitGroup {
         body,
         entries: u32::try_from(batches.len()).expect("one a connection at most"),
         marks: Vec::new(),
@@ -111,7 +111,7 @@ pub struct Health(Arc<Shared>);
 
 impl Health {
     /// Returns how long the disk operation that writes wait for has been running, if there is one. This detects a
-    /// disk that hangs; a disk that fails shows in [`Health::trouble`] and [`Health::failure`].
+    /// disk that hangs; a disk that fails shows in [`Health::write_failure`] and [`Health::failure`].
     pub fn stalled_for(&self) -> Option<Duration> {
         let operations = [self.0.writing.since(), self.0.syncing.since()];
         let first = operations.into_iter().flatten().min()?;
@@ -121,8 +121,8 @@ impl Health {
     /// Returns why writes currently fail, and for how long they have. The journal holds commits in memory and writes
     /// them as soon as possible; callers should accept no new writes until then. `None` if writes succeed or the
     /// journal has stopped.
-    pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
-        trouble(&self.0)
+    pub fn write_failure(&self) -> Option<(Arc<Error>, Duration)> {
+        write_failure(&self.0)
     }
 
     /// Returns why the journal has stopped, if it has.
@@ -131,13 +131,13 @@ impl Health {
     }
 }
 
-fn trouble(shared: &Shared) -> Option<(Arc<Error>, Duration)> {
-    if !shared.troubled.load(Ordering::Acquire) {
+fn write_failure(shared: &Shared) -> Option<(Arc<Error>, Duration)> {
+    if !shared.is_write_failing.load(Ordering::Acquire) {
         return None;
     }
     let now = shared.disk.now();
     let state = shared.state();
-    let (error, since) = state.trouble.as_ref()?;
+    let (error, since) = state.write_failure.as_ref()?;
     (state.failure.is_none()).then(|| (error.clone(), now.saturating_sub(*since)))
 }
 
@@ -198,7 +198,7 @@ impl Journal {
             )),
             _ => Error::io("lock", folder)(error),
         })?;
-        let found = find(disk.as_ref(), folder, visit)?;
+        let found = read_journal(disk.as_ref(), folder, visit)?;
         let number = found.repair(disk.as_ref(), folder, options.fsync)?;
         let new_id = || {
             disk.new_id()
@@ -217,12 +217,12 @@ impl Journal {
         };
         sweep(disk.as_ref(), folder, found.snapshot, true)?;
         let file = create_log(disk.as_ref(), folder, &header)?;
-        NewestLog::of(&header, None).begin(disk.as_ref(), folder)?;
+        NewestLog::new(&header, None).create(disk.as_ref(), folder)?;
         let mut state = State::new(number, found.next_sequence);
         if !found.open_batches.is_empty() {
             state
                 .queue
-                .push_back(Item::Group(abandon(&found.open_batches)));
+                .push_back(QueueItem::Group(abort_batches(&found.open_batches)));
         }
         let shared = Arc::new(Shared::new(
             disk,
@@ -262,9 +262,9 @@ impl Journal {
         self.shared.state().failure.clone()
     }
 
-    /// Like [`Health::trouble`].
-    pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
-        trouble(&self.shared)
+    /// Like [`Health::write_failure`].
+    pub fn write_failure(&self) -> Option<(Arc<Error>, Duration)> {
+        write_failure(&self.shared)
     }
 
     /// Returns a health handle for threads that outlive the journal or must not keep it open.
@@ -284,14 +284,14 @@ impl Journal {
 
     /// Returns whether the logs have grown so much, relative to the last snapshot, that a new one is due. Cheap; poll
     /// it periodically.
-    pub fn wants_snapshot(&self) -> bool {
+    pub fn is_snapshot_due(&self) -> bool {
         let (sizes, options) = (self.sizes(), &self.shared.options);
         let grown = sizes.snapshot_bytes / 100 * options.snapshot_growth_percent;
         let large = sizes.log_bytes > grown.max(options.snapshot_log_bytes_min);
         (large || sizes.logs > LOGS_MAX)
             && sizes.log_bytes >= self.shared.retry_at_bytes.load(Ordering::Relaxed)
             && !self.shared.state().snapshot_running
-            && !self.shared.troubled.load(Ordering::Relaxed)
+            && !self.shared.is_write_failing.load(Ordering::Relaxed)
             && !self.shared.stopped.load(Ordering::Relaxed)
     }
 
@@ -328,19 +328,19 @@ impl Journal {
     pub fn begin_snapshot_stepped(
         &self,
         parts: usize,
-    ) -> Result<(Vec<SnapshotPart>, SnapshotMaker), Error> {
+    ) -> Result<(Vec<SnapshotPart>, SnapshotWriter), Error> {
         assert!(parts > 0, "a snapshot has at least one part");
         let mut state = self.shared.state();
         if let Some(failure) = &state.failure {
             return Err(Error::Stopped(failure.clone()));
         }
         if state.snapshot_running || state.closing {
-            return Err(Error::state("a snapshot is being made"));
+            return Err(Error::state("another snapshot is running"));
         }
         state.snapshot_running = true;
         state.rotations_requested += 1;
         let rotation = state.rotations_requested;
-        self.shared.request(&mut state, Item::Rotate(rotation));
+        self.shared.request(&mut state, QueueItem::Rotate(rotation));
         drop(state);
         let shared = Arc::new(SnapshotShared::new(parts));
         let made = (0..parts)
@@ -348,7 +348,7 @@ impl Journal {
             .collect();
         Ok((
             made,
-            SnapshotMaker::new(self.shared.clone(), shared, rotation),
+            SnapshotWriter::new(self.shared.clone(), shared, rotation),
         ))
     }
 
@@ -383,7 +383,7 @@ impl Journal {
     /// # Errors
     /// The error that stopped the journal, before or during this call.
     pub fn close(self) -> Result<(), Error> {
-        self.end();
+        self.stop_threads();
         match self.failure().as_deref() {
             None | Some(Failure::Closed) => Ok(()),
             Some(Failure::Failed(_)) => Err(self.shared.stopped_error()),
@@ -396,11 +396,11 @@ impl Journal {
     /// Like [`Journal::close`].
     pub fn close_stepped(self, writer: &mut Writer) -> Result<(), Error> {
         self.shared.state().closing = true;
-        while writer.step() != Next::Stop {}
+        while writer.step() != WriterStep::Stop {}
         self.close()
     }
 
-    fn end(&self) {
+    fn stop_threads(&self) {
         let mut threads = std::mem::take(&mut *self.threads());
         {
             let mut state = self.shared.state();
@@ -428,6 +428,6 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.end();
+        self.stop_threads();
     }
 }

@@ -4,7 +4,7 @@
 //!  core 0 ─ Producer ─┐  commit           ┌─ log-0000000007      frames of entries; one write and
 //!  core 1 ─ Producer ─┼────────> Log ─────┤                      one sync for all gathered commits
 //!  core 2 ─ Producer ─┘                   └─ wakers: acknowledgements, or the journal has stopped
-//!  every core ─ SnapshotPart ──> SnapshotMaker ── snapshot-0000000007, then older files are removed
+//!  every core ─ SnapshotPart ──> SnapshotWriter ─ snapshot-0000000007, then older files are removed
 //!
 //!  start: snapshot-0000000007 ──> log-0000000007 ──> ... ──> rows
 //! ```
@@ -12,7 +12,7 @@
 //! A put passes through these files: `entry` encodes it; `producer` appends it to the core's buffer and commits the
 //! buffer; `log` makes a frame of it (`format`) and writes it, in the core's own thread or in that of `writer`, which
 //! also requests the sync. The waker notifies the core, whose `Producer::outcome` then permits the reply. A start is
-//! `recover`, which reads each file with `scan` and combines batches of several cores (`parts`). `snapshot` shortens
+//! `recover`, which reads each file with `scan` and combines batches of several cores (`part_assembler`). `snapshot` shortens
 //! both. `disk` is the environment, `folder` defines the file names.
 //!
 //! The format is in `docs/formats/journal.md`, with the reasons for one journal for all cores.
@@ -25,8 +25,8 @@ mod folder;
 pub mod format;
 mod journal;
 mod log;
-mod newest;
-mod parts;
+mod newest_log;
+mod part_assembler;
 mod producer;
 mod recover;
 mod scan;
@@ -40,7 +40,7 @@ pub use error::{Error, Failure};
 pub use fault::FAULT_POINTS;
 pub use journal::{Fsync, Health, Journal, LastSnapshot, Options, Sizes};
 pub use producer::{AppendOutcome, BATCH_BYTES_MAX, Batch, Producer, Ticket};
-pub use recover::{Cut, Recovery, replay, size_on_disk};
+pub use recover::{Recovery, TornTail, replay, size_on_disk};
 pub use scan::{Ending, LogScan, scan_log, scan_snapshot};
-pub use snapshot::{SnapshotMaker, SnapshotNext, SnapshotPart};
-pub use writer::{Next, Syncer, Writer};
+pub use snapshot::{SnapshotPart, SnapshotStep, SnapshotWriter};
+pub use writer::{Syncer, Writer, WriterStep};

@@ -19,14 +19,14 @@ use std::time::Duration;
 use crate::disk::DiskFile;
 use crate::error::{Error, Failure};
 use crate::fault::fault_point;
-use crate::folder::{log_path, place_log, prepare_log};
+use crate::folder::{log_path, prepare_log, publish_log};
 use crate::format::{
     FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind,
 };
 use crate::journal::Fsync;
-use crate::newest::NewestLog;
+use crate::newest_log::NewestLog;
 use crate::recover::end_frame;
-use crate::shared::{Item, ProducerMark, Shared, State};
+use crate::shared::{ProducerMark, QueueItem, Shared, State};
 
 /// A spare buffer larger than this is freed.
 const SPARE_BYTES_MAX: usize = 4 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct Log {
     /// Written, but neither durable nor covered by a started sync.
     unsynced: Vec<(Arc<ProducerMark>, u64)>,
     /// Taken from the queue and not processed yet.
-    held: VecDeque<Item>,
+    pending: VecDeque<QueueItem>,
     /// A write failed (invariant 3).
     torn: bool,
     /// Set when this log is sealed and the next one does not have its final name yet.
@@ -53,11 +53,11 @@ pub(crate) struct Log {
 }
 
 /// An error, and whether the log can continue.
-pub(crate) enum Trouble {
+pub(crate) enum LogError {
     /// Everything that was marked as written is intact; retry the operation.
-    Passing(Error),
+    Retryable(Error),
     /// A sync failed (invariant 4).
-    Lasting(Error),
+    Permanent(Error),
 }
 
 /// A sync that runs concurrently with writes.
@@ -81,7 +81,7 @@ impl Log {
             next_sequence: header.first_sequence,
             unsynced_since: None,
             unsynced: Vec::new(),
-            held: VecDeque::new(),
+            pending: VecDeque::new(),
             torn: false,
             next: None,
         }
@@ -102,11 +102,11 @@ impl Log {
         let begins = self.unsynced_since.is_none() && since.is_some();
         self.unsynced_since = self.unsynced_since.or(since);
         if all {
-            self.held.append(&mut state.queue);
+            self.pending.append(&mut state.queue);
             return begins;
         }
-        while let Some(Item::Group(_)) = state.queue.front() {
-            self.held.extend(state.queue.pop_front());
+        while let Some(QueueItem::Group(_)) = state.queue.front() {
+            self.pending.extend(state.queue.pop_front());
         }
         begins
     }
@@ -119,20 +119,20 @@ impl Log {
         &mut self,
         shared: &Shared,
         own: Option<&Arc<ProducerMark>>,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, LogError> {
         let mut request = 0;
-        while let Some(first) = self.held.front() {
+        while let Some(first) = self.pending.front() {
             match *first {
-                Item::Group(_) => {
-                    self.write(shared, own).map_err(Trouble::Passing)?;
+                QueueItem::Group(_) => {
+                    self.write(shared, own).map_err(LogError::Retryable)?;
                 }
-                Item::Sync(number) => {
+                QueueItem::Sync(number) => {
                     request = number;
-                    self.held.pop_front();
+                    self.pending.pop_front();
                 }
-                Item::Rotate(number) => {
+                QueueItem::Rotate(number) => {
                     let rotated = self.rotate(shared)?;
-                    self.held.pop_front();
+                    self.pending.pop_front();
                     let mut state = shared.state();
                     state.rotation = (number, rotated.map_err(Arc::new));
                     if state.waiting > 0 {
@@ -148,20 +148,20 @@ impl Log {
     fn write(&mut self, shared: &Shared, own: Option<&Arc<ProducerMark>>) -> Result<(), Error> {
         if self.torn {
             shared
-                .writing(|| self.file.truncate(self.end))
-                .map_err(|error| self.failed(shared, "cut back", error))?;
+                .run_write(|| self.file.truncate(self.end))
+                .map_err(|error| self.io_error(shared, "truncate", error))?;
             self.torn = false;
         }
         let groups = || {
-            self.held.iter().map_while(|item| match item {
-                Item::Group(group) => Some(group),
+            self.pending.iter().map_while(|item| match item {
+                QueueItem::Group(group) => Some(group),
                 _ => None,
             })
         };
-        let mut headers: Vec<[u8; FRAME_HEADER_SIZE]> = Vec::with_capacity(self.held.len());
+        let mut headers: Vec<[u8; FRAME_HEADER_SIZE]> = Vec::with_capacity(self.pending.len());
         let (mut at, mut sequence, mut bodies) = (self.end, self.next_sequence, 0);
         for group in groups() {
-            let frame = FrameHeader::of(
+            let frame = FrameHeader::new(
                 FrameKind::Entries,
                 sequence,
                 group.entries,
@@ -184,31 +184,33 @@ impl Log {
             .flat_map(|(header, group)| [&header[..], &group.body[..]])
             .collect();
         let count = headers.len();
-        if let Err(error) = shared.writing(|| self.file.write_at(self.end, &parts)) {
+        if let Err(error) = shared.run_write(|| self.file.write_at(self.end, &parts)) {
             self.torn = true;
-            return Err(self.failed(shared, "write", error));
+            return Err(self.io_error(shared, "write", error));
         }
         fault_point("journal.written");
         shared.log_bytes.fetch_add(at - self.end, Ordering::Relaxed);
         self.end = at;
         self.next_sequence = sequence;
-        self.wrote(shared, count, own);
+        self.mark_written(shared, count, own);
         // A concurrent stop may have set it to 0.
         let _ = shared
             .backlog_bytes
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bytes| {
                 Some(bytes.saturating_sub(bodies))
             });
-        shared.room_again();
+        shared.notify_room();
         Ok(())
     }
 
     /// Marks the first `count` groups as written.
-    fn wrote(&mut self, shared: &Shared, count: usize, own: Option<&Arc<ProducerMark>>) {
+    fn mark_written(&mut self, shared: &Shared, count: usize, own: Option<&Arc<ProducerMark>>) {
         let mut spare = Vec::new();
         let mut called: Vec<Arc<ProducerMark>> = Vec::new();
-        for item in self.held.drain(..count) {
-            let Item::Group(group) = item else { continue };
+        for item in self.pending.drain(..count) {
+            let QueueItem::Group(group) = item else {
+                continue;
+            };
             for (mark, last) in group.marks {
                 mark.written.store(last, Ordering::Release);
                 let is_same = |other: &Arc<ProducerMark>| Arc::ptr_eq(other, &mark);
@@ -275,37 +277,37 @@ impl Log {
                 (mark.waker)();
             }
         }
-        shared.room_again();
+        shared.notify_room();
     }
 
     /// Makes everything written durable, and marks it.
-    pub fn sync(&mut self, shared: &Shared, request: u64) -> Result<(), Trouble> {
+    pub fn sync(&mut self, shared: &Shared, request: u64) -> Result<(), LogError> {
         let job = self.begin_sync(request);
         if self.synced < self.end {
             shared
-                .writing(|| job.run(shared))
-                .map_err(Trouble::Lasting)?;
+                .run_write(|| job.run(shared))
+                .map_err(LogError::Permanent)?;
         }
         self.end_sync(shared, job);
         Ok(())
     }
 
     /// Seals this log, which makes everything in it durable.
-    pub fn seal(&mut self, shared: &Shared) -> Result<(), Trouble> {
+    pub fn seal(&mut self, shared: &Shared) -> Result<(), LogError> {
         self.sync(shared, 0)?;
         if self.torn {
-            let cut = shared.writing(|| self.file.truncate(self.end));
-            cut.map_err(|error| Trouble::Passing(self.failed(shared, "cut back", error)))?;
+            let cut = shared.run_write(|| self.file.truncate(self.end));
+            cut.map_err(|error| LogError::Retryable(self.io_error(shared, "truncate", error)))?;
             self.torn = false;
         }
         let end = end_frame(&self.header, self.next_sequence, self.end);
-        if let Err(error) = shared.writing(|| self.file.write_at(self.end, &[&end])) {
+        if let Err(error) = shared.run_write(|| self.file.write_at(self.end, &[&end])) {
             self.torn = true;
-            return Err(Trouble::Passing(self.failed(shared, "write", error)));
+            return Err(LogError::Retryable(self.io_error(shared, "write", error)));
         }
         shared
-            .writing(|| self.file.sync())
-            .map_err(|error| Trouble::Lasting(self.failed(shared, "sync", error)))?;
+            .run_write(|| self.file.sync())
+            .map_err(|error| LogError::Permanent(self.io_error(shared, "sync", error)))?;
         self.end += end.len() as u64;
         self.synced = self.end;
         shared
@@ -316,17 +318,17 @@ impl Log {
     }
 
     /// Seals the log permanently, and records that the journal was closed in order.
-    pub fn close(&mut self, shared: &Shared) -> Result<(), Trouble> {
+    pub fn close(&mut self, shared: &Shared) -> Result<(), LogError> {
         self.seal(shared)?;
-        let record = NewestLog::of(&self.header, Some(self.end));
+        let record = NewestLog::new(&self.header, Some(self.end));
         shared
-            .writing(|| record.write(shared.disk.as_ref(), &shared.folder))
-            .map_err(Trouble::Lasting)
+            .run_write(|| record.write(shared.disk.as_ref(), &shared.folder))
+            .map_err(LogError::Permanent)
     }
 
     /// Seals this log and starts the next one; returns its number. `Ok(Err(_))` means that this is impossible and
     /// that this log continues.
-    fn rotate(&mut self, shared: &Shared) -> Result<Result<u64, Error>, Trouble> {
+    fn rotate(&mut self, shared: &Shared) -> Result<Result<u64, Error>, LogError> {
         if self.next.is_none() {
             // Prepares the next log before this one is sealed: without a descriptor or disk space for it, this log
             // continues.
@@ -343,7 +345,7 @@ impl Log {
                         id,
                     };
                     let prepare = || prepare_log(disk, &shared.folder, &header);
-                    Ok((shared.writing(prepare)?, header))
+                    Ok((shared.run_write(prepare)?, header))
                 });
             let next = match prepared {
                 Ok(next) => next,
@@ -351,21 +353,21 @@ impl Log {
             };
             match self.seal(shared) {
                 Ok(()) => self.next = Some(next),
-                Err(Trouble::Passing(error)) => return Ok(Err(error)),
+                Err(LogError::Retryable(error)) => return Ok(Err(error)),
                 Err(lasting) => return Err(lasting),
             }
         }
         // From here on the rotation must complete: nothing may follow the end of a log.
         let number = self.header.number + 1;
-        let place = || place_log(shared.disk.as_ref(), &shared.folder, number);
-        shared.writing(place).map_err(Trouble::Passing)?;
+        let place = || publish_log(shared.disk.as_ref(), &shared.folder, number);
+        shared.run_write(place).map_err(LogError::Retryable)?;
         let Some((file, header)) = self.next.take() else {
             return Ok(Ok(number));
         };
         (self.file, self.header) = (file.into(), header);
         // Best effort: without the record the loss of this log might go unnoticed; nothing else depends on it.
-        let record = NewestLog::of(&header, None);
-        let _ = shared.writing(|| record.write(shared.disk.as_ref(), &shared.folder));
+        let record = NewestLog::new(&header, None);
+        let _ = shared.run_write(|| record.write(shared.disk.as_ref(), &shared.folder));
         fault_point("journal.rotated");
         self.end = FILE_HEADER_SIZE as u64;
         self.synced = self.end;
@@ -379,7 +381,7 @@ impl Log {
         Ok(Ok(number))
     }
 
-    fn failed(&self, shared: &Shared, action: &'static str, error: std::io::Error) -> Error {
+    fn io_error(&self, shared: &Shared, action: &'static str, error: std::io::Error) -> Error {
         Error::io(action, &log_path(&shared.folder, self.header.number))(error)
     }
 }
@@ -398,39 +400,39 @@ impl SyncJob {
 /// Maximum number of bytes that a core writes itself; it leaves more to the writer's thread.
 pub(crate) const OWN_BYTES_MAX: u64 = 256 << 10;
 /// A write by a core that takes longer than this...
-const SLOW: Duration = Duration::from_millis(2);
+const SLOW_WRITE: Duration = Duration::from_millis(2);
 /// ... makes all cores leave writes to the writer's thread for this time.
-const LEAVE_FOR: Duration = Duration::from_millis(100);
+const OFFLOAD_FOR: Duration = Duration::from_millis(100);
 
 impl Shared {
     /// Writes the front of the queue in the core's thread, if no other thread is writing and the disk was fast
     /// recently; else wakes the writer's thread. The waker of `own` need not be called.
-    pub fn write_here(&self, own: &Arc<ProducerMark>) {
+    pub fn try_write_inline(&self, own: &Arc<ProducerMark>) {
         let Ok(mut log) = self.log.try_lock() else {
             return self.call_writer(&mut self.state());
         };
-        if self.troubled.load(Ordering::Acquire) {
+        if self.is_write_failing.load(Ordering::Acquire) {
             // The writer retries.
             return;
         }
-        let begun = self.disk.now();
+        let started = self.disk.now();
         let mut state = self.state();
         let begins = log.take(&mut state, false);
         let mut calls = begins && self.options.fsync == Fsync::EverySecond;
         drop(state);
         match log.advance(self, Some(own)) {
             Ok(_) => {}
-            Err(Trouble::Passing(error)) => {
-                self.begin_trouble(error);
+            Err(LogError::Retryable(error)) => {
+                self.record_write_failure(error);
                 calls = true;
             }
-            Err(Trouble::Lasting(error)) => self.stop(Failure::Failed(error)),
+            Err(LogError::Permanent(error)) => self.stop(Failure::Failed(error)),
         }
         drop(log);
         let ended = self.disk.now();
-        if ended - begun > SLOW {
-            self.leave_until
-                .store((ended + LEAVE_FOR).as_nanos() as u64, Ordering::Relaxed);
+        if ended - started > SLOW_WRITE {
+            self.offload_until
+                .store((ended + OFFLOAD_FOR).as_nanos() as u64, Ordering::Relaxed);
         }
         if calls {
             self.call_writer(&mut self.state());

@@ -17,7 +17,7 @@ use crate::entry::Entry;
 use crate::error::Error;
 use crate::journal::{Fsync, LOSS_MAX};
 use crate::log::OWN_BYTES_MAX;
-use crate::shared::{Group, Item, ProducerMark, Shared, SyncState};
+use crate::shared::{CommitGroup, ProducerMark, QueueItem, Shared, SyncState};
 
 /// Identifies an append; increases with each entry of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -41,7 +41,7 @@ pub enum AppendOutcome {
 pub const BATCH_BYTES_MAX: usize = 2 << 30;
 
 /// A buffer of this size is committed automatically.
-const HAND_OVER_BYTES: usize = 256 << 10;
+const AUTO_COMMIT_BYTES: usize = 256 << 10;
 /// Buffers are combined into one frame up to this size.
 const FRAME_BYTES: usize = 1 << 20;
 
@@ -86,7 +86,7 @@ impl Producer {
         entry.encode(&mut self.body);
         self.entries += 1;
         self.last += 1;
-        if self.body.len() >= HAND_OVER_BYTES {
+        if self.body.len() >= AUTO_COMMIT_BYTES {
             self.commit();
         }
         Ok(Ticket(self.last))
@@ -105,7 +105,7 @@ impl Producer {
     }
 
     /// Returns the number for a batch that several producers write concurrently with [`Batch::add_part`]. After all
-    /// have committed their parts, one of them appends [`Entry::Kept`].
+    /// have committed their parts, one of them appends [`Entry::Commit`].
     pub fn new_shared_batch(&self) -> u64 {
         self.shared.batches.fetch_add(1, Ordering::Relaxed)
     }
@@ -146,7 +146,7 @@ impl Producer {
             }
         }
         match state.queue.back_mut() {
-            Some(Item::Group(group)) if group.body.len() + self.body.len() <= FRAME_BYTES => {
+            Some(QueueItem::Group(group)) if group.body.len() + self.body.len() <= FRAME_BYTES => {
                 group.body.extend_from_slice(&self.body);
                 group.entries += self.entries;
                 match group
@@ -162,7 +162,7 @@ impl Producer {
             _ => {
                 let fresh = state.spare.pop().unwrap_or_default();
                 let body = std::mem::replace(&mut self.body, fresh);
-                state.queue.push_back(Item::Group(Group {
+                state.queue.push_back(QueueItem::Group(CommitGroup {
                     body,
                     entries: self.entries,
                     marks: vec![(self.mark.clone(), self.last)],
@@ -171,19 +171,19 @@ impl Producer {
         }
         self.entries = 0;
         let backlog = shared.backlog_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        if state.trouble.is_some() {
+        if state.write_failure.is_some() {
             // The writer retries on its own.
             return;
         }
         let is_left = shared.options.fsync == Fsync::Always
             || backlog > OWN_BYTES_MAX
             || !matches!(state.sync, SyncState::None)
-            || now.as_nanos() < u128::from(shared.leave_until.load(Ordering::Relaxed));
+            || now.as_nanos() < u128::from(shared.offload_until.load(Ordering::Relaxed));
         if is_left {
             return shared.call_writer(&mut state);
         }
         drop(state);
-        shared.write_here(&self.mark);
+        shared.try_write_inline(&self.mark);
     }
 
     /// Returns the state of the append that returned `ticket`.
@@ -208,12 +208,12 @@ impl Producer {
     }
 
     /// Returns the last ticket up to which everything is durable.
-    pub fn durable(&self) -> Ticket {
+    pub fn durable_ticket(&self) -> Ticket {
         Ticket(self.mark.durable.load(Ordering::Acquire))
     }
 
     /// Returns the ticket of the last append.
-    pub fn last(&self) -> Ticket {
+    pub fn last_ticket(&self) -> Ticket {
         Ticket(self.last)
     }
 
@@ -223,17 +223,18 @@ impl Producer {
     #[inline]
     pub fn has_room(&self) -> bool {
         let shared = &*self.shared;
-        if self.is_pressed() {
-            shared.pressed.store(true, Ordering::Release);
+        if self.is_backlogged() {
+            shared.has_waiting_producers.store(true, Ordering::Release);
             // The pressure may have ended just before the store, while no producer waited for a notification.
-            return !self.is_pressed();
+            return !self.is_backlogged();
         }
         true
     }
 
-    fn is_pressed(&self) -> bool {
+    fn is_backlogged(&self) -> bool {
         let shared = &*self.shared;
-        if shared.stopped.load(Ordering::Relaxed) || shared.troubled.load(Ordering::Relaxed) {
+        if shared.stopped.load(Ordering::Relaxed) || shared.is_write_failing.load(Ordering::Relaxed)
+        {
             // There is no need to wait before reporting that.
             return false;
         }
@@ -273,7 +274,7 @@ impl Producer {
         Err(shared.stopped_error())
     }
 
-    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+    pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 }
@@ -305,7 +306,7 @@ impl Batch<'_> {
         self.push(entry)
     }
 
-    /// Adds a part of a batch of several producers: it takes effect only with an [`Entry::Kept`].
+    /// Adds a part of a batch of several producers: it takes effect only with an [`Entry::Commit`].
     ///
     /// # Errors
     /// Like [`Batch::add`].
@@ -343,7 +344,7 @@ impl Batch<'_> {
         let producer = &mut *self.producer;
         producer.last += u64::from(producer.entries - self.entries);
         let ticket = Ticket(producer.last);
-        if producer.body.len() >= HAND_OVER_BYTES {
+        if producer.body.len() >= AUTO_COMMIT_BYTES {
             producer.commit();
         }
         Ok(ticket)

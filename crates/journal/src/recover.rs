@@ -11,7 +11,7 @@
 //!    the kernel's memory. A sync is not enough: if one failed in that process, the kernel may show bytes that it no
 //!    longer tries to write, and a later sync succeeds without them. Bytes that the log does not mark as durable are
 //!    therefore written again before the sync (except under [`Fsync::No`], which guarantees nothing about them).
-//! 4. A journal that was closed in order has no torn tail: `newest` records that, and the number of the newest log.
+//! 4. A journal that was closed in order has no torn tail: `newest_log` records that, and the number of the newest log.
 //! 5. Nothing is ever appended to a log of an earlier start, so bytes after a cut cannot be mistaken for new ones.
 
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ use crate::fault::fault_point;
 use crate::folder::{Listing, log_path, snapshot_path};
 use crate::format::{FileHeader, FileKind, FrameHeader, FrameKind};
 use crate::journal::Fsync;
-use crate::newest::NewestLog;
-use crate::parts::Parts;
+use crate::newest_log::NewestLog;
+use crate::part_assembler::PartAssembler;
 use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 
 /// The result of reading the journal at a start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovery {
     /// True if the folder had no journal.
-    pub new: bool,
+    pub is_new: bool,
     /// Rows that were read from the snapshot.
     pub snapshot_rows: u64,
     /// Entries that were read from logs.
@@ -43,12 +43,12 @@ pub struct Recovery {
     /// The number of logs that were read.
     pub logs: u64,
     /// The torn tail that was truncated, if there was one.
-    pub cut: Option<Cut>,
+    pub torn_tail: Option<TornTail>,
 }
 
 /// A torn tail: bytes after the last complete frame of a log that was not closed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
@@ -56,7 +56,7 @@ pub struct Cut {
 
 /// The results of a replay that the writer needs to continue.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ReplayResult {
     pub recovery: Recovery,
     pub journal: Option<u64>,
     pub next_sequence: u64,
@@ -77,7 +77,7 @@ pub fn replay(
     folder: &Path,
     visit: &mut dyn FnMut(Entry<'_>),
 ) -> Result<Recovery, Error> {
-    Ok(find(disk, folder, visit)?.recovery)
+    Ok(read_journal(disk, folder, visit)?.recovery)
 }
 
 /// Returns the total size of the files that a start reads from a journal's folder, as far as it is accessible: for
@@ -97,11 +97,11 @@ pub fn size_on_disk(folder: &Path) -> u64 {
         .sum()
 }
 
-pub(crate) fn find(
+pub(crate) fn read_journal(
     disk: &dyn Disk,
     folder: &Path,
     visit: &mut dyn FnMut(Entry<'_>),
-) -> Result<Found, Error> {
+) -> Result<ReplayResult, Error> {
     let listing = Listing::read(disk, folder)?;
     let snapshot = listing.snapshots.last().copied();
     let first_log = snapshot.unwrap_or(1);
@@ -112,7 +112,7 @@ pub(crate) fn find(
         .filter(|number| *number >= first_log)
         .collect();
     let newest = NewestLog::read(disk, folder)?;
-    let mut found = Found {
+    let mut found = ReplayResult {
         recovery: Recovery::default(),
         journal: None,
         next_sequence: 1,
@@ -124,25 +124,25 @@ pub(crate) fn find(
         if let Some(newest) = newest {
             newest.check(folder, None)?;
         }
-        found.recovery.new = true;
+        found.recovery.is_new = true;
         return Ok(found);
     }
     for (expected, number) in (first_log..).zip(&logs) {
         if *number != expected {
-            return Err(missing(folder, expected));
+            return Err(missing_log(folder, expected));
         }
     }
     if logs.is_empty() {
-        return Err(missing(folder, first_log));
+        return Err(missing_log(folder, first_log));
     }
 
-    let mut parts = Parts::default();
+    let mut parts = PartAssembler::default();
     let mut seen_sequence = 0;
     if let Some(number) = snapshot {
         let path = snapshot_path(folder, number);
         let file = disk.open(&path).map_err(Error::io("open", &path))?;
         let (header, totals) = scan_snapshot(&path, file.as_ref(), visit)
-            .map_err(|error| advise(error, &listing, number))?;
+            .map_err(|error| add_advice(error, &listing, number))?;
         found.check_file(&path, &header, number)?;
         found.recovery.snapshot_rows = totals.rows;
         found.recovery.snapshot_bytes = file.size().map_err(Error::io("read", &path))?;
@@ -152,14 +152,14 @@ pub(crate) fn find(
     for (index, number) in logs.iter().enumerate() {
         let path = log_path(folder, *number);
         let file = disk.open(&path).map_err(Error::io("open", &path))?;
-        let scan = scan_log(&path, file.as_ref(), &mut |entry| parts.pass(entry, visit))?;
+        let scan = scan_log(&path, file.as_ref(), &mut |entry| parts.push(entry, visit))?;
         found.check_file(&path, &scan.header, *number)?;
         if scan.header.first_sequence != found.next_sequence {
             return Err(Error::corrupted(
                 &path,
                 32,
                 format!(
-                    "it begins with sequence {}, and {} should come",
+                    "it begins with sequence {}, and {} was expected",
                     scan.header.first_sequence, found.next_sequence
                 ),
             ));
@@ -176,7 +176,7 @@ pub(crate) fn find(
             }
             Ending::Open => {}
             Ending::Torn { bytes } => {
-                found.recovery.cut = Some(Cut {
+                found.recovery.torn_tail = Some(TornTail {
                     path: path.clone(),
                     offset: scan.end,
                     bytes,
@@ -207,13 +207,16 @@ pub(crate) fn find(
     Ok(found)
 }
 
-impl Found {
+impl ReplayResult {
     fn check_file(&mut self, path: &Path, header: &FileHeader, number: u64) -> Result<(), Error> {
         if header.number != number {
             return Err(Error::corrupted(
                 path,
                 24,
-                format!("it is number {}, under another's name", header.number),
+                format!(
+                    "it has number {} and the name of another file",
+                    header.number
+                ),
             ));
         }
         if *self.journal.get_or_insert(header.journal) != header.journal {
@@ -248,10 +251,10 @@ impl Found {
         let file = disk.open(&path).map_err(Error::io("open", &path))?;
         if matches!(last.ending, Ending::Torn { .. }) {
             file.truncate(last.end)
-                .map_err(Error::io("cut the torn tail of", &path))?;
+                .map_err(Error::io("truncate the torn tail of", &path))?;
         }
         if last.ending != Ending::Sealed && fsync != Fsync::No {
-            write_again(&path, file.as_ref(), last.synced, last.end)?;
+            rewrite(&path, file.as_ref(), last.synced, last.end)?;
         }
         // Before the end frame is written: otherwise, after a crash, the end frame might precede bytes of the tail.
         file.sync().map_err(Error::io("sync", &path))?;
@@ -268,7 +271,7 @@ impl Found {
 }
 
 /// Writes the bytes of a file from `from` up to, but not including, `to` again, unchanged.
-fn write_again(path: &Path, file: &dyn DiskFile, from: u64, to: u64) -> Result<(), Error> {
+fn rewrite(path: &Path, file: &dyn DiskFile, from: u64, to: u64) -> Result<(), Error> {
     const PIECE_BYTES: u64 = 1 << 20;
     let mut buffer = Vec::new();
     let mut at = from;
@@ -292,15 +295,15 @@ pub(crate) fn end_frame(
     at: u64,
 ) -> [u8; crate::format::FRAME_HEADER_SIZE] {
     debug_assert_eq!(header.kind, FileKind::Log);
-    FrameHeader::of(FrameKind::End, next_sequence, 0, at, b"", header.id, at).encode(header.id, at)
+    FrameHeader::new(FrameKind::End, next_sequence, 0, at, b"", header.id, at).encode(header.id, at)
 }
 
-fn missing(folder: &Path, number: u64) -> Error {
+fn missing_log(folder: &Path, number: u64) -> Error {
     Error::corrupted(&log_path(folder, number), 0, "the file is missing")
 }
 
 /// Adds advice to the error if an older snapshot and all logs since then still contain the same rows.
-fn advise(error: Error, listing: &Listing, damaged: u64) -> Error {
+fn add_advice(error: Error, listing: &Listing, damaged: u64) -> Error {
     let Error::Corrupted {
         path,
         offset,
@@ -311,8 +314,8 @@ fn advise(error: Error, listing: &Listing, damaged: u64) -> Error {
     };
     let older = listing.snapshots.iter().rev().nth(1).copied();
     let from = older.unwrap_or(1);
-    let whole = (from..=damaged).all(|number| listing.logs.binary_search(&number).is_ok());
-    let detail = if whole {
+    let is_complete = (from..=damaged).all(|number| listing.logs.binary_search(&number).is_ok());
+    let detail = if is_complete {
         format!(
             "{detail}; the logs from {from} on{} are still here and hold the same rows: move this \
              file away and start again",

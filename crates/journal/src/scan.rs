@@ -72,7 +72,7 @@ pub fn scan_log(
                     path,
                     at,
                     format!(
-                        "the frame there is broken, and the one at byte {proof} says that it was durable"
+                        "the frame is invalid, and the frame at byte {proof} records that it was durable"
                     ),
                 ));
             }
@@ -86,7 +86,7 @@ pub fn scan_log(
                 path,
                 at,
                 format!(
-                    "the entry there has sequence {}, and {} should come",
+                    "the entry has sequence {}, and {} was expected",
                     frame.first_sequence, scan.next_sequence
                 ),
             ));
@@ -109,7 +109,7 @@ pub fn scan_log(
                     return Err(Error::corrupted(
                         path,
                         at,
-                        "there are bytes behind the log's end",
+                        "there are bytes after the log's end",
                     ));
                 }
                 scan.ending = Ending::Sealed;
@@ -134,7 +134,7 @@ pub fn scan_snapshot(
     let mut at = FILE_HEADER_SIZE as u64;
     loop {
         let Some((frame, body)) = window.frame(header.id, at)? else {
-            return Err(Error::corrupted(path, at, "no whole frame is there"));
+            return Err(Error::corrupted(path, at, "there is no complete frame"));
         };
         if frame.first_sequence != seen.entries {
             return Err(Error::corrupted(path, at, "a frame is missing before it"));
@@ -153,7 +153,7 @@ pub fn scan_snapshot(
                     Error::corrupted(path, at, "its totals are not those of its rows")
                 })?;
             if at + frame.frame_size() != window.size || frame.entries != 0 {
-                return Err(Error::corrupted(path, at, "there are bytes behind its end"));
+                return Err(Error::corrupted(path, at, "there are bytes after its end"));
             }
             return Ok((header, totals));
         }
@@ -191,7 +191,10 @@ fn visit_entries(
         return Err(Error::corrupted(
             path,
             at,
-            format!("the frame holds {count} entries and says {}", frame.entries),
+            format!(
+                "the frame has {count} entries, and its header states {}",
+                frame.entries
+            ),
         ));
     }
     Ok(())
@@ -239,7 +242,7 @@ impl<'a> Window<'a> {
         let Some(body) = self.bytes(body_at, frame.body_size as usize)? else {
             return Ok(None);
         };
-        Ok(frame.fits(body, file, at).then_some((frame, body)))
+        Ok(frame.matches(body, file, at).then_some((frame, body)))
     }
 
     /// Returns the position of a complete frame after the broken one at `scan.end` that records the broken one as
@@ -283,14 +286,14 @@ impl<'a> Window<'a> {
 
     #[cold]
     fn fill(&mut self, at: u64, size: usize) -> Result<(), Error> {
-        let wanted = (size.max(WINDOW_BYTES) as u64).min(self.size - at) as usize;
+        let target_len = (size.max(WINDOW_BYTES) as u64).min(self.size - at) as usize;
         self.start = at;
-        self.buffer.resize(wanted, 0);
+        self.buffer.resize(target_len, 0);
         let got = self
             .file
             .read_at(at, &mut self.buffer)
             .map_err(Error::io("read", self.path))?;
-        if got < wanted {
+        if got < target_len {
             self.buffer.clear();
             return Err(Error::io("read", self.path)(
                 io::ErrorKind::UnexpectedEof.into(),

@@ -24,14 +24,14 @@ pub(crate) struct Shared {
     pub batches: AtomicU64,
     /// Set once, when the journal stops; `State::failure` has the reason.
     pub stopped: AtomicBool,
-    /// Writes fail and are retried; `State::trouble` has the reason.
-    pub troubled: AtomicBool,
+    /// Writes fail and are retried; `State::write_failure` has the reason.
+    pub is_write_failing: AtomicBool,
     /// Bytes committed and not written yet.
     pub backlog_bytes: AtomicU64,
     /// The commit time of the oldest entry that is not durable: nanoseconds plus 1, or 0 for none.
     pub unsynced_since: AtomicU64,
     /// A producer or a snapshot part was refused for lack of room and waits for its waker.
-    pub pressed: AtomicBool,
+    pub has_waiting_producers: AtomicBool,
     /// Bytes of the logs since the newest snapshot.
     pub log_bytes: AtomicU64,
     /// The part of them before the newest rotation.
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// After a failed snapshot: the size of the logs at which the next one is due.
     pub retry_at_bytes: AtomicU64,
     /// Cores leave writes to the writer's thread until this time: nanoseconds of the disk's clock.
-    pub leave_until: AtomicU64,
+    pub offload_until: AtomicU64,
     /// The disk operation in progress: a write, or a sync by the writing thread.
     pub writing: Operation,
     /// The sync in progress in the syncer's thread.
@@ -80,7 +80,7 @@ impl Operation {
 }
 
 pub(crate) struct State {
-    pub queue: VecDeque<Item>,
+    pub queue: VecDeque<QueueItem>,
     /// The commit time of the oldest group in the queue.
     pub queue_since: Option<Duration>,
     /// Buffers for reuse.
@@ -91,7 +91,7 @@ pub(crate) struct State {
     pub closing: bool,
     pub failure: Option<Arc<Failure>>,
     /// The reason why writes fail, and the time of the first failure.
-    pub trouble: Option<(Arc<Error>, Duration)>,
+    pub write_failure: Option<(Arc<Error>, Duration)>,
     pub sync: SyncState,
     pub syncs_requested: u64,
     pub syncs_done: u64,
@@ -121,7 +121,7 @@ impl State {
             is_writer_called: false,
             closing: false,
             failure: None,
-            trouble: None,
+            write_failure: None,
             sync: SyncState::None,
             syncs_requested: 0,
             syncs_done: 0,
@@ -141,12 +141,12 @@ impl State {
 /// A sync concurrent with writes.
 pub(crate) enum SyncState {
     None,
-    Wanted(SyncJob),
+    Requested(SyncJob),
     Running,
 }
 
-pub(crate) enum Item {
-    Group(Group),
+pub(crate) enum QueueItem {
+    Group(CommitGroup),
     /// Seal this log and start the next one; requests are numbered.
     Rotate(u64),
     /// Make everything before this item durable, whatever the policy; requests are numbered.
@@ -154,7 +154,7 @@ pub(crate) enum Item {
 }
 
 /// Entries that become one frame.
-pub(crate) struct Group {
+pub(crate) struct CommitGroup {
     pub body: Vec<u8>,
     pub entries: u32,
     /// The last ticket of each producer with entries in the group.
@@ -196,16 +196,16 @@ impl Shared {
             journal_id,
             batches: AtomicU64::new(first_batch),
             stopped: AtomicBool::new(false),
-            troubled: AtomicBool::new(false),
+            is_write_failing: AtomicBool::new(false),
             backlog_bytes: AtomicU64::new(0),
             unsynced_since: AtomicU64::new(0),
-            pressed: AtomicBool::new(false),
+            has_waiting_producers: AtomicBool::new(false),
             log_bytes: AtomicU64::new(log_bytes),
             rotated_bytes: AtomicU64::new(0),
             logs: AtomicU64::new(logs),
             snapshot_bytes: AtomicU64::new(snapshot_bytes),
             retry_at_bytes: AtomicU64::new(0),
-            leave_until: AtomicU64::new(0),
+            offload_until: AtomicU64::new(0),
             writing: Operation::default(),
             syncing: Operation::default(),
             log: Mutex::new(log),
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     /// Appends a request to the queue.
-    pub fn request(&self, state: &mut State, item: Item) {
+    pub fn request(&self, state: &mut State, item: QueueItem) {
         state.queue.push_back(item);
         self.call_writer(state);
     }
@@ -231,7 +231,7 @@ impl Shared {
     pub fn request_sync(&self, state: &mut State) -> u64 {
         state.syncs_requested += 1;
         let number = state.syncs_requested;
-        self.request(state, Item::Sync(number));
+        self.request(state, QueueItem::Sync(number));
         number
     }
 
@@ -250,13 +250,16 @@ impl Shared {
     }
 
     /// Records that writes fail and are retried, and notifies the producers.
-    pub fn begin_trouble(&self, error: Error) {
+    pub fn record_write_failure(&self, error: Error) {
         let now = self.disk.now();
         let mut state = self.state();
-        let since = state.trouble.as_ref().map_or(now, |(_, since)| *since);
-        let is_new = state.trouble.is_none();
-        state.trouble = Some((Arc::new(error), since));
-        self.troubled.store(true, Ordering::Release);
+        let since = state
+            .write_failure
+            .as_ref()
+            .map_or(now, |(_, since)| *since);
+        let is_new = state.write_failure.is_none();
+        state.write_failure = Some((Arc::new(error), since));
+        self.is_write_failing.store(true, Ordering::Release);
         drop(state);
         if is_new {
             self.wake_all();
@@ -264,10 +267,10 @@ impl Shared {
     }
 
     /// Records that writes succeed again.
-    pub fn end_trouble(&self) {
-        if self.troubled.load(Ordering::Acquire) {
-            self.state().trouble = None;
-            self.troubled.store(false, Ordering::Release);
+    pub fn clear_write_failure(&self) {
+        if self.is_write_failing.load(Ordering::Acquire) {
+            self.state().write_failure = None;
+            self.is_write_failing.store(false, Ordering::Release);
             self.wake_all();
         }
     }
@@ -301,7 +304,7 @@ impl Shared {
     }
 
     /// Runs a disk operation of the thread that writes or syncs the log.
-    pub fn writing<T>(&self, operation: impl FnOnce() -> T) -> T {
+    pub fn run_write<T>(&self, operation: impl FnOnce() -> T) -> T {
         self.writing.run(self.disk.now(), operation)
     }
 
@@ -314,8 +317,8 @@ impl Shared {
     }
 
     /// Calls the wakers if a producer waits for room.
-    pub fn room_again(&self) {
-        if self.pressed.swap(false, Ordering::AcqRel) {
+    pub fn notify_room(&self) {
+        if self.has_waiting_producers.swap(false, Ordering::AcqRel) {
             self.wake_all();
         }
     }

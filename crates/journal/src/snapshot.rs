@@ -110,7 +110,7 @@ impl SnapshotPart {
     pub fn add(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         entry.check()?;
         if self.shared.ended.load(Ordering::Relaxed) {
-            return Err(Error::state("this snapshot was given up"));
+            return Err(Error::state("this snapshot was aborted"));
         }
         match entry {
             Entry::Put { key, value, .. } => {
@@ -124,14 +124,14 @@ impl SnapshotPart {
             | Entry::Slot { .. } => {}
             _ => {
                 return Err(Error::state(
-                    "a snapshot holds what is there: rows, definitions, positions, names of spaces and records of slots",
+                    "a snapshot contains only rows, definitions, positions, names of spaces and records of slots",
                 ));
             }
         }
         entry.encode(&mut self.chunk.body);
         self.chunk.entries += 1;
         if self.chunk.body.len() >= CHUNK_BYTES {
-            self.hand_over();
+            self.submit_chunk();
         }
         Ok(())
     }
@@ -144,7 +144,9 @@ impl SnapshotPart {
                 && !self.shared.ended.load(Ordering::Acquire)
         };
         if full() {
-            self.journal.pressed.store(true, Ordering::Release);
+            self.journal
+                .has_waiting_producers
+                .store(true, Ordering::Release);
             return !full();
         }
         true
@@ -153,12 +155,12 @@ impl SnapshotPart {
     /// Marks all rows of this part as added. `producer` must be the one that logs changes to them.
     pub fn finish(mut self, producer: &mut Producer) {
         assert!(
-            producer.is_of(&self.journal),
+            producer.belongs_to(&self.journal),
             "the producer belongs to the snapshot's journal"
         );
         // The changes that the rows reflect are committed before the sync is requested (invariant 2).
         producer.commit();
-        self.hand_over();
+        self.submit_chunk();
         self.finished = true;
         let mut queue = self.shared.queue();
         queue.parts_left -= 1;
@@ -168,7 +170,7 @@ impl SnapshotPart {
         self.shared.work.notify_one();
     }
 
-    fn hand_over(&mut self) {
+    fn submit_chunk(&mut self) {
         if self.chunk.entries == 0 {
             return;
         }
@@ -192,7 +194,7 @@ impl Drop for SnapshotPart {
 
 /// Writes a snapshot's file in steps. [`crate::Journal::begin_snapshot`] gives it a thread; a simulation executes the
 /// steps itself.
-pub struct SnapshotMaker {
+pub struct SnapshotWriter {
     journal: Arc<Shared>,
     shared: Arc<SnapshotShared>,
     /// The request for the log that follows the snapshot, and that log's number once it has started.
@@ -206,9 +208,9 @@ pub struct SnapshotMaker {
     ended: bool,
 }
 
-/// When to call [`SnapshotMaker::step`] again.
+/// When to call [`SnapshotWriter::step`] again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SnapshotNext {
+pub enum SnapshotStep {
     /// Immediately.
     Again,
     /// When a part has added more.
@@ -219,13 +221,13 @@ pub enum SnapshotNext {
     Ended,
 }
 
-impl SnapshotMaker {
+impl SnapshotWriter {
     pub(crate) fn new(
         journal: Arc<Shared>,
         shared: Arc<SnapshotShared>,
         rotation: u64,
-    ) -> SnapshotMaker {
-        SnapshotMaker {
+    ) -> SnapshotWriter {
+        SnapshotWriter {
             path: journal.folder.clone(),
             journal,
             shared,
@@ -240,13 +242,13 @@ impl SnapshotMaker {
     }
 
     /// Writes what the parts have added; publishes the snapshot when all parts are finished.
-    pub fn step(&mut self) -> SnapshotNext {
+    pub fn step(&mut self) -> SnapshotStep {
         if self.ended {
-            return SnapshotNext::Ended;
+            return SnapshotStep::Ended;
         }
         let next = self.try_step();
         let result = match next {
-            Ok(SnapshotNext::Ended) => LastSnapshot::Made {
+            Ok(SnapshotStep::Ended) => LastSnapshot::Made {
                 rows: self.totals.rows,
                 bytes: self.end,
             },
@@ -260,7 +262,7 @@ impl SnapshotMaker {
             }
         };
         self.finish(result);
-        SnapshotNext::Ended
+        SnapshotStep::Ended
     }
 
     fn finish(&mut self, result: LastSnapshot) {
@@ -284,11 +286,13 @@ impl SnapshotMaker {
                 journal.progress.notify_all();
             }
         }
-        journal.pressed.store(false, Ordering::Release);
+        journal
+            .has_waiting_producers
+            .store(false, Ordering::Release);
         journal.wake_all();
     }
 
-    fn try_step(&mut self) -> Result<SnapshotNext, Error> {
+    fn try_step(&mut self) -> Result<SnapshotStep, Error> {
         if self.journal.stopped.load(Ordering::Acquire) {
             return Err(self.journal.stopped_error());
         }
@@ -297,16 +301,16 @@ impl SnapshotMaker {
             match &state.rotation {
                 (rotation, Ok(number)) if *rotation == self.rotation => self.number = *number,
                 (rotation, Err(why)) if *rotation == self.rotation => {
-                    return Err(Error::state(format!("no new log can begin: {why}")));
+                    return Err(Error::state(format!("a new log cannot be created: {why}")));
                 }
-                _ => return Ok(SnapshotNext::WaitForLog),
+                _ => return Ok(SnapshotStep::WaitForLog),
             }
             self.path = snapshot_path(&self.journal.folder, self.number);
         }
         let (chunks, sync_request) = {
             let mut queue = self.shared.queue();
             if queue.abandoned {
-                return Err(Error::state("the snapshot was given up by a part of it"));
+                return Err(Error::state("a core aborted its part of the snapshot"));
             }
             let all_in = queue.parts_left == 0;
             (
@@ -325,19 +329,19 @@ impl SnapshotMaker {
                     .fetch_sub(chunk.body.len() as u64, Ordering::AcqRel);
             }
             fault_point("journal.snapshot_written");
-            self.journal.room_again();
+            self.journal.notify_room();
             if self.end - self.synced >= SYNC_BYTES {
                 self.sync()?;
             }
-            return Ok(SnapshotNext::Again);
+            return Ok(SnapshotStep::Again);
         }
         let Some(sync_request) = sync_request else {
-            return Ok(SnapshotNext::WaitForParts);
+            return Ok(SnapshotStep::WaitForParts);
         };
         {
             let state = self.journal.state();
             if state.syncs_done < sync_request {
-                return Ok(SnapshotNext::WaitForLog);
+                return Ok(SnapshotStep::WaitForLog);
             }
             if state.newest_log != self.number {
                 return Err(Error::state(
@@ -348,7 +352,7 @@ impl SnapshotMaker {
             self.totals.log_first_sequence = state.newest_log_first;
         }
         self.publish()?;
-        Ok(SnapshotNext::Ended)
+        Ok(SnapshotStep::Ended)
     }
 
     fn create(&mut self) -> Result<(), Error> {
@@ -376,7 +380,7 @@ impl SnapshotMaker {
 
     fn write(&mut self, kind: FrameKind, chunk: &Chunk) -> Result<(), Error> {
         let (file, header) = self.file.as_mut().expect("the file was created");
-        let frame = FrameHeader::of(
+        let frame = FrameHeader::new(
             kind,
             self.totals.entries,
             chunk.entries,
@@ -414,7 +418,7 @@ impl SnapshotMaker {
         let journal = &*self.journal;
         let disk = journal.disk.as_ref();
         disk.rename(&temporary(&self.path), &self.path)
-            .map_err(Error::io("rename to its place", &self.path))?;
+            .map_err(Error::io("rename", &self.path))?;
         fault_point("journal.snapshot_renamed");
         disk.sync_folder(&journal.folder)
             .map_err(Error::io("sync folder", &journal.folder))?;
@@ -432,18 +436,18 @@ impl SnapshotMaker {
     /// Executes steps until the snapshot has ended.
     pub(crate) fn run(mut self) {
         /// The interval of checks for the end of the journal.
-        const LOOK: Duration = Duration::from_millis(50);
+        const CHECK_INTERVAL: Duration = Duration::from_millis(50);
         loop {
             match self.step() {
-                SnapshotNext::Again => {}
-                SnapshotNext::Ended => break,
-                SnapshotNext::WaitForParts => {
+                SnapshotStep::Again => {}
+                SnapshotStep::Ended => break,
+                SnapshotStep::WaitForParts => {
                     let queue = self.shared.queue();
                     if queue.chunks.is_empty() && queue.parts_left > 0 && !queue.abandoned {
-                        drop(self.shared.work.wait_timeout(queue, LOOK));
+                        drop(self.shared.work.wait_timeout(queue, CHECK_INTERVAL));
                     }
                 }
-                SnapshotNext::WaitForLog => {
+                SnapshotStep::WaitForLog => {
                     let request = self.shared.queue().sync_request;
                     let (number, rotation) = (self.number, self.rotation);
                     let mut state = self.journal.state();

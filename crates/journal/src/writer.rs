@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Failure};
 use crate::journal::Fsync;
-use crate::log::Trouble;
+use crate::log::LogError;
 use crate::shared::{Shared, SyncState};
 
 /// The time that data waits for its sync under [`Fsync::EverySecond`]. It is half of the time whose writes a crash may
@@ -35,13 +35,13 @@ pub struct Writer {
     /// The newest sync request for which no sync has started, or 0.
     sync_request: u64,
     /// A [`Syncer`] makes the syncs.
-    syncs_apart: bool,
+    has_syncer: bool,
     stopped: bool,
 }
 
 /// When to call [`Writer::step`] again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum WriterStep {
     /// When data is committed.
     Wait,
     /// When data is committed, or at this time at the latest.
@@ -55,7 +55,7 @@ impl Writer {
         Writer {
             shared,
             sync_request: 0,
-            syncs_apart: false,
+            has_syncer: false,
             stopped: false,
         }
     }
@@ -63,32 +63,32 @@ impl Writer {
     /// Moves the syncs to the returned syncer, whose steps run concurrently with the writer. Under [`Fsync::Always`]
     /// the writer continues to make them.
     pub fn split_syncs(&mut self) -> Syncer {
-        self.syncs_apart = self.shared.options.fsync != Fsync::Always;
+        self.has_syncer = self.shared.options.fsync != Fsync::Always;
         Syncer {
             shared: self.shared.clone(),
         }
     }
 
     /// Writes committed data, and syncs if it is due.
-    pub fn step(&mut self) -> Next {
+    pub fn step(&mut self) -> WriterStep {
         if self.stopped || self.shared.stopped.load(Ordering::Acquire) {
             self.stopped = true;
-            return Next::Stop;
+            return WriterStep::Stop;
         }
         match self.try_step() {
             Ok(next) => {
-                self.stopped = next == Next::Stop;
+                self.stopped = next == WriterStep::Stop;
                 next
             }
             Err(error) => {
                 self.stopped = true;
                 self.shared.stop(Failure::Failed(error));
-                Next::Stop
+                WriterStep::Stop
             }
         }
     }
 
-    fn try_step(&mut self) -> Result<Next, Error> {
+    fn try_step(&mut self) -> Result<WriterStep, Error> {
         let shared = self.shared.clone();
         let mut log = shared.log();
         let closing = {
@@ -101,22 +101,22 @@ impl Writer {
         match log.advance(&shared, None) {
             Ok(request) => {
                 self.sync_request = self.sync_request.max(request);
-                shared.end_trouble();
+                shared.clear_write_failure();
             }
-            Err(Trouble::Passing(error)) if !closing => {
-                shared.begin_trouble(error);
+            Err(LogError::Retryable(error)) if !closing => {
+                shared.record_write_failure(error);
                 retry = Some(shared.disk.now() + RETRY_AFTER);
             }
-            Err(Trouble::Passing(error) | Trouble::Lasting(error)) => return Err(error),
+            Err(LogError::Retryable(error) | LogError::Permanent(error)) => return Err(error),
         }
         if closing {
             let ended = log.close(&shared);
-            if let Err(Trouble::Passing(error) | Trouble::Lasting(error)) = ended {
+            if let Err(LogError::Retryable(error) | LogError::Permanent(error)) = ended {
                 return Err(error);
             }
             drop(log);
             shared.stop(Failure::Closed);
-            return Ok(Next::Stop);
+            return Ok(WriterStep::Stop);
         }
         let due = match shared.options.fsync {
             Fsync::Always => log.is_unsynced(),
@@ -126,16 +126,16 @@ impl Writer {
             Fsync::No => false,
         };
         if due || self.sync_request > 0 {
-            if !self.syncs_apart {
+            if !self.has_syncer {
                 let request = std::mem::take(&mut self.sync_request);
-                log.sync(&shared, request).or_else(lasting)?;
+                log.sync(&shared, request).or_else(into_error)?;
             } else if matches!(shared.state().sync, SyncState::None) {
                 let job = log.begin_sync(std::mem::take(&mut self.sync_request));
-                shared.state().sync = SyncState::Wanted(job);
+                shared.state().sync = SyncState::Requested(job);
                 shared.sync_work.notify_one();
             } else {
                 // The running sync notifies the writer when it is done.
-                return Ok(retry.map_or(Next::Wait, Next::WaitUntil));
+                return Ok(retry.map_or(WriterStep::Wait, WriterStep::WaitUntil));
             }
         }
         let due = match (shared.options.fsync, log.unsynced_since()) {
@@ -143,7 +143,7 @@ impl Writer {
             _ => None,
         };
         let until = due.into_iter().chain(retry).min();
-        Ok(until.map_or(Next::Wait, Next::WaitUntil))
+        Ok(until.map_or(WriterStep::Wait, WriterStep::WaitUntil))
     }
 
     /// Executes steps until the journal stops.
@@ -151,9 +151,9 @@ impl Writer {
         let guard = StopOnPanic(self.shared.clone());
         loop {
             match self.step() {
-                Next::Stop => break,
-                Next::Wait => self.wait(None),
-                Next::WaitUntil(time) => self.wait(Some(time)),
+                WriterStep::Stop => break,
+                WriterStep::Wait => self.wait(None),
+                WriterStep::WaitUntil(time) => self.wait(Some(time)),
             }
         }
         drop(guard);
@@ -187,9 +187,9 @@ impl Writer {
     }
 }
 
-fn lasting(trouble: Trouble) -> Result<(), Error> {
-    match trouble {
-        Trouble::Passing(error) | Trouble::Lasting(error) => Err(error),
+fn into_error(error: LogError) -> Result<(), Error> {
+    match error {
+        LogError::Retryable(error) | LogError::Permanent(error) => Err(error),
     }
 }
 
@@ -205,7 +205,7 @@ impl Syncer {
         let job = {
             let mut state = shared.state();
             match std::mem::replace(&mut state.sync, SyncState::Running) {
-                SyncState::Wanted(job) => job,
+                SyncState::Requested(job) => job,
                 other => {
                     state.sync = other;
                     return false;
@@ -233,7 +233,7 @@ impl Syncer {
             }
             let shared = &*self.shared;
             let mut state = shared.state();
-            while !matches!(state.sync, SyncState::Wanted(_)) && state.failure.is_none() {
+            while !matches!(state.sync, SyncState::Requested(_)) && state.failure.is_none() {
                 state = shared
                     .sync_work
                     .wait(state)

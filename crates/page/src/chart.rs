@@ -36,12 +36,12 @@ pub struct Series {
     pub name: String,
     /// A class of the page's style.
     pub class: &'static str,
-    pub look: Look,
+    pub style: MarkStyle,
     pub points: Vec<Point>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Look {
+pub enum MarkStyle {
     Line,
     Dots,
     Crosses,
@@ -53,12 +53,12 @@ pub struct Point {
     pub x: f64,
     pub y: f64,
     /// The description of the point; empty for none.
-    pub says: String,
+    pub description: String,
 }
 
 /// Plots points and lines. Points that a scale cannot show (zero on a logarithmic one) are omitted.
 pub fn plot(x: &Axis, y: &Axis, series: &[Series]) -> String {
-    let shown = |point: &&Point| x.shows(point.x) && y.shows(point.y);
+    let shown = |point: &&Point| x.can_show(point.x) && y.can_show(point.y);
     let all = || {
         series
             .iter()
@@ -68,12 +68,12 @@ pub fn plot(x: &Axis, y: &Axis, series: &[Series]) -> String {
     if all().next().is_none() {
         return "<p class=none>Nothing to show.</p>".to_owned();
     }
-    let across = Span::of(x, all().map(|point| point.x), LEFT, WIDTH - RIGHT);
-    let up = Span::of(y, all().map(|point| point.y), HEIGHT - BOTTOM, TOP);
+    let across = Span::new(x, all().map(|point| point.x), LEFT, WIDTH - RIGHT);
+    let up = Span::new(y, all().map(|point| point.y), HEIGHT - BOTTOM, TOP);
     let mut out = frame(x, y, &across, &up);
     for one in series {
         let points: Vec<&Point> = one.points.iter().filter(shown).collect();
-        if one.look == Look::Line {
+        if one.style == MarkStyle::Line {
             let path: Vec<String> = points
                 .iter()
                 .map(|point| format!("{:.1},{:.1}", across.at(point.x), up.at(point.y)))
@@ -91,39 +91,39 @@ pub fn plot(x: &Axis, y: &Axis, series: &[Series]) -> String {
                 one,
                 across.at(point.x),
                 up.at(point.y),
-                &point.says,
+                &point.description,
             );
         }
     }
     out + "</svg>" + &legend(series)
 }
 
-fn mark(out: &mut String, series: &Series, x: f64, y: f64, says: &str) {
+fn mark(out: &mut String, series: &Series, x: f64, y: f64, description: &str) {
     let class = series.class;
-    if says.is_empty() && series.look == Look::Line {
+    if description.is_empty() && series.style == MarkStyle::Line {
         return;
     }
-    let shape = match series.look {
-        Look::Line => format!("<circle class=\"small {class}\" cx={x:.1} cy={y:.1} r=2.5>"),
-        Look::Dots => format!("<circle class=\"dot {class}\" cx={x:.1} cy={y:.1} r=4.5>"),
-        Look::Rings => format!("<circle class=\"ring {class}\" cx={x:.1} cy={y:.1} r=10>"),
-        Look::Crosses => format!(
+    let shape = match series.style {
+        MarkStyle::Line => format!("<circle class=\"small {class}\" cx={x:.1} cy={y:.1} r=2.5>"),
+        MarkStyle::Dots => format!("<circle class=\"dot {class}\" cx={x:.1} cy={y:.1} r=4.5>"),
+        MarkStyle::Rings => format!("<circle class=\"ring {class}\" cx={x:.1} cy={y:.1} r=10>"),
+        MarkStyle::Crosses => format!(
             "<path class=\"cross {class}\" d=\"M{:.1} {:.1}l9 9m0 -9l-9 9\">",
             x - 4.5,
             y - 4.5
         ),
     };
-    let end = if series.look == Look::Crosses {
+    let end = if series.style == MarkStyle::Crosses {
         "path"
     } else {
         "circle"
     };
-    let _ = write!(out, "{shape}<title>{}</title></{end}>", escape(says));
+    let _ = write!(out, "{shape}<title>{}</title></{end}>", escape(description));
 }
 
 /// Plots bars side by side, each with its name below it.
 pub fn bars(title: &str, y: &Axis, bars: &[(String, f64)], class: &str) -> String {
-    let (x, across, up) = beside_each_other(title, y, bars);
+    let (x, across, up) = bar_axes(title, y, bars);
     let mut out = frame(&x, y, &across, &up);
     let width = across.at(1.0) - across.at(0.0);
     for (index, (name, value)) in bars.iter().enumerate() {
@@ -163,7 +163,7 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> String {
     let all: Vec<(String, f64)> = (pairs.iter())
         .map(|pair| (String::new(), pair.now.max(pair.before.unwrap_or(0.0))))
         .collect();
-    let (x, across, up) = beside_each_other("", &y, &all);
+    let (x, across, up) = bar_axes("", &y, &all);
     let mut out = frame(&x, &y, &across, &up);
     let width = across.at(1.0) - across.at(0.0);
     // As many letters as fit.
@@ -214,7 +214,7 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> String {
 }
 
 /// Returns the axes of bars.
-fn beside_each_other(title: &str, y: &Axis, bars: &[(String, f64)]) -> (Axis, Span, Span) {
+fn bar_axes(title: &str, y: &Axis, bars: &[(String, f64)]) -> (Axis, Span, Span) {
     let x = Axis {
         title: title.to_owned(),
         scale: Scale::Linear,
@@ -229,7 +229,7 @@ fn beside_each_other(title: &str, y: &Axis, bars: &[(String, f64)]) -> (Axis, Sp
         marks: Vec::new(),
     };
     let values = bars.iter().map(|(_, value)| *value);
-    let up = Span::of(y, values, HEIGHT - BOTTOM, TOP);
+    let up = Span::new(y, values, HEIGHT - BOTTOM, TOP);
     (x, across, up)
 }
 
@@ -279,11 +279,11 @@ fn legend(series: &[Series]) -> String {
         .iter()
         .filter(|one| !one.name.is_empty() && !one.points.is_empty())
         .map(|one| {
-            let sign = match one.look {
-                Look::Line => "━━",
-                Look::Dots => "●",
-                Look::Crosses => "✕",
-                Look::Rings => "◯",
+            let sign = match one.style {
+                MarkStyle::Line => "━━",
+                MarkStyle::Dots => "●",
+                MarkStyle::Crosses => "✕",
+                MarkStyle::Rings => "◯",
             };
             format!(
                 "<span class=\"key {}\">{sign}</span> {}",
@@ -296,7 +296,7 @@ fn legend(series: &[Series]) -> String {
 }
 
 impl Axis {
-    fn shows(&self, value: f64) -> bool {
+    fn can_show(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 }
@@ -312,7 +312,7 @@ struct Span {
 }
 
 impl Span {
-    fn of(axis: &Axis, values: impl Iterator<Item = f64>, start: f64, end: f64) -> Span {
+    fn new(axis: &Axis, values: impl Iterator<Item = f64>, start: f64, end: f64) -> Span {
         let (least, most) = values.fold((f64::INFINITY, 0.0), |(least, most), value| {
             (value.min(least), value.max(most))
         });
@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_show_what_was_before_where_there_is_something() {
+    fn pairs_show_the_earlier_value_if_there_is_one() {
         let pair = |name: &str, before, now| Pair {
             name: name.to_owned(),
             before,
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_hold_the_values() {
+    fn marks_span_the_values() {
         assert_eq!(linear_marks(10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(linear_marks(101.0), [0.0, 50.0, 100.0, 150.0]);
         assert_eq!(log_marks(3.0, 40.0), [2.0, 5.0, 10.0, 20.0, 50.0]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use larder_types::figures;
 
-pub fn capital(text: &str) -> String {
+pub fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase());
     first.into_iter().flatten().chain(letters).collect()
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_short_and_true() {
+    fn numbers_are_short_and_accurate() {
         assert_eq!(count(1234567.4), "1,234,567");
         assert_eq!(count(100.0), "100");
         assert_eq!(short(12_500.0), "12.5k");

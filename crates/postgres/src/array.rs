@@ -36,7 +36,7 @@ pub fn to_json(text: &str, delimiter: u8, element: impl Fn(&str) -> String) -> O
                 }
             }
             b'"' => {
-                let (value, end) = unquoted(text, at + 1)?;
+                let (value, end) = unquote(text, at + 1)?;
                 json.push_str(&element(&value));
                 at = end;
             }
@@ -72,7 +72,7 @@ pub fn to_json(text: &str, delimiter: u8, element: impl Fn(&str) -> String) -> O
 }
 
 /// Returns the quoted element that starts at `from`, after its quotation mark, and the position after it.
-fn unquoted(text: &str, from: usize) -> Option<(String, usize)> {
+fn unquote(text: &str, from: usize) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.get(from..)?.char_indices();
     while let Some((at, char)) = chars.next() {
@@ -93,10 +93,10 @@ pub fn from_json(json: &RawValue, delimiter: u8, is_json: bool) -> Option<String
         let text = element.get();
         match text.as_bytes().first()? {
             b'n' => Some("NULL".to_owned()),
-            _ if is_json => Some(quoted(text)),
+            _ if is_json => Some(quote(text)),
             b'[' => from_json(element, delimiter, is_json),
-            b'"' => Some(quoted(&serde_json::from_str::<String>(text).ok()?)),
-            _ => Some(quoted(text)),
+            b'"' => Some(quote(&serde_json::from_str::<String>(text).ok()?)),
+            _ => Some(quote(text)),
         }
     };
     let elements: Option<Vec<String>> = elements.iter().map(element).collect();
@@ -104,7 +104,7 @@ pub fn from_json(json: &RawValue, delimiter: u8, is_json: bool) -> Option<String
     Some(format!("{{{}}}", elements?.join(&separator)))
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_arrays_are_none() {
+    fn malformed_arrays_are_none() {
         for text in [
             "",
             "a",
@@ -189,7 +189,7 @@ mod tests {
         }
 
         #[test]
-        fn texts_go_to_postgresql_and_back(elements in proptest::collection::vec("[{}\",\\\\aé ]{0,6}", 0..5)) {
+        fn arrays_round_trip(elements in proptest::collection::vec("[{}\",\\\\aé ]{0,6}", 0..5)) {
             let json = serde_json::to_string(&elements).unwrap();
             let raw: Box<RawValue> = serde_json::from_str(&json).unwrap();
             let array = from_json(&raw, b',', false).unwrap();

@@ -91,7 +91,7 @@ pub struct Altered {
 }
 
 /// A mapped table as the stream describes it.
-struct Known {
+struct MappedRelation {
     mapping: Arc<Mapping>,
     /// Positions of the columns of the slots and of the value in the stream's rows.
     slots: Vec<usize>,
@@ -102,9 +102,9 @@ struct Known {
 pub struct Translator {
     /// By the table's OID.
     mappings: HashMap<u32, Vec<Arc<Mapping>>>,
-    known: HashMap<u32, Vec<Known>>,
-    /// True if a table was described again since [`Translator::take_described_again`] was last called.
-    is_described_again: bool,
+    relations: HashMap<u32, Vec<MappedRelation>>,
+    /// True if a table was described again since [`Translator::take_redescribed`] was last called.
+    is_redescribed: bool,
 }
 
 impl Translator {
@@ -116,15 +116,15 @@ impl Translator {
         }
         Translator {
             mappings: by_number,
-            known: HashMap::new(),
-            is_described_again: false,
+            relations: HashMap::new(),
+            is_redescribed: false,
         }
     }
 
     /// Returns whether a table was described again since the last call. The stream does so after a change of the
     /// table's description or of the publication.
-    pub fn take_described_again(&mut self) -> bool {
-        std::mem::take(&mut self.is_described_again)
+    pub fn take_redescribed(&mut self) -> bool {
+        std::mem::take(&mut self.is_redescribed)
     }
 
     /// Calls `each` with the changes in a message, and `misfit` with rows that cannot be represented. Returns the
@@ -138,32 +138,32 @@ impl Translator {
         match message {
             Message::Relation(relation) => return self.describe(relation),
             Message::Insert { relation, new } => {
-                for known in self.of(*relation) {
-                    known.put(&Old::Same, new, true, each, misfit);
+                for relation in self.relations_of(*relation) {
+                    relation.put(&Old::Same, new, true, each, misfit);
                 }
             }
             Message::Update { relation, old, new } => {
-                for known in self.of(*relation) {
-                    known.put(old, new, false, each, misfit);
+                for relation in self.relations_of(*relation) {
+                    relation.put(old, new, false, each, misfit);
                 }
             }
             Message::Delete { relation, old } => {
-                for known in self.of(*relation) {
+                for relation in self.relations_of(*relation) {
                     let (Old::Key(cells) | Old::Row(cells)) = old else {
                         continue;
                     };
-                    match known.key_of(cells) {
+                    match relation.key_of(cells) {
                         Ok(key) => each(Change::Remove { key }),
                         // The row was not represented before.
-                        Err(_) => each(known.forget()),
+                        Err(_) => each(relation.invalidate()),
                     }
                 }
             }
             Message::Truncate { relations } => {
                 for relation in relations {
-                    for known in self.mappings.get(relation).into_iter().flatten() {
+                    for mapping in self.mappings.get(relation).into_iter().flatten() {
                         each(Change::Clear {
-                            prefix: known.prefix.clone(),
+                            prefix: mapping.prefix.clone(),
                         });
                     }
                 }
@@ -178,43 +178,43 @@ impl Translator {
         for mappings in self.mappings.values_mut() {
             mappings.retain(|mapping| mapping.name != name);
         }
-        for known in self.known.values_mut() {
-            known.retain(|known| known.mapping.name != name);
+        for relations in self.relations.values_mut() {
+            relations.retain(|relations| relations.mapping.name != name);
         }
     }
 
-    fn of(&self, relation: u32) -> &[Known] {
-        self.known.get(&relation).map_or(&[], Vec::as_slice)
+    fn relations_of(&self, relation: u32) -> &[MappedRelation] {
+        self.relations.get(&relation).map_or(&[], Vec::as_slice)
     }
 
     fn describe(&mut self, relation: &Relation) -> Vec<Altered> {
-        let mut altered = self.renamed(relation);
-        let mut known = Vec::new();
+        let mut altered = self.find_renamed(relation);
+        let mut relations = Vec::new();
         let mappings = self.mappings.get(&relation.oid);
         for mapping in mappings.into_iter().flatten() {
-            match Known::of(mapping, relation) {
-                Ok(fits) => known.push(fits),
+            match MappedRelation::of(mapping, relation) {
+                Ok(relation) => relations.push(relation),
                 Err(why) => altered.push(Altered {
                     mapping: mapping.clone(),
                     why,
                 }),
             }
         }
-        let is_mapped = !known.is_empty();
-        let before = self.known.insert(relation.oid, known);
-        self.is_described_again |= is_mapped && before.is_some();
+        let is_mapped = !relations.is_empty();
+        let before = self.relations.insert(relation.oid, relations);
+        self.is_redescribed |= is_mapped && before.is_some();
         altered
     }
 
     /// Returns the mappings whose table was renamed, or whose table name now belongs to another table.
-    fn renamed(&self, relation: &Relation) -> Vec<Altered> {
+    fn find_renamed(&self, relation: &Relation) -> Vec<Altered> {
         let all = self.mappings.iter();
         let all = all.flat_map(|(number, all)| all.iter().map(|mapping| (*number, mapping)));
-        let renamed = all.filter(|(number, mapping)| {
+        let find_renamed = all.filter(|(number, mapping)| {
             let has_name = mapping.schema == relation.schema && mapping.table == relation.table;
             has_name != (*number == relation.oid)
         });
-        let altered = renamed.map(|(number, mapping)| Altered {
+        let altered = find_renamed.map(|(number, mapping)| Altered {
             mapping: mapping.clone(),
             why: if number == relation.oid {
                 format!("it is called {}.{} now", relation.schema, relation.table)
@@ -226,17 +226,17 @@ impl Translator {
     }
 }
 
-impl Known {
+impl MappedRelation {
     /// Finds the columns of a mapping in a table's rows.
     ///
     /// # Errors
     /// The reason why the table does not match the mapping.
-    fn of(mapping: &Arc<Mapping>, relation: &Relation) -> Result<Known, String> {
+    fn of(mapping: &Arc<Mapping>, relation: &Relation) -> Result<MappedRelation, String> {
         let place = |column: &str, type_oid: u32| {
             let mut columns = relation.columns.iter();
             let found = columns.position(|other| other.name == column);
             let place =
-                found.ok_or_else(|| format!("the column {column} is not replicated any more"))?;
+                found.ok_or_else(|| format!("the column {column} is no longer replicated"))?;
             if relation.columns[place].type_oid == type_oid || type_oid == 0 {
                 Ok(place)
             } else {
@@ -249,7 +249,7 @@ impl Known {
                 Ok(place)
             } else {
                 Err(format!(
-                    "updates and deletes do not tell the column {column} any more"
+                    "updates and deletes no longer include the column {column}"
                 ))
             }
         };
@@ -257,7 +257,7 @@ impl Known {
         let slots = slots.map(|slot| identity(&slot.column, slot.type_oid));
         let values = mapping.values.iter();
         let values = values.map(|value| place(&value.column, value.type_oid));
-        Ok(Known {
+        Ok(MappedRelation {
             mapping: mapping.clone(),
             slots: slots.collect::<Result<_, _>>()?,
             values: values.collect::<Result<_, _>>()?,
@@ -275,14 +275,14 @@ impl Known {
 
     /// Returns the change for a row that cannot be represented. Reads of its range must report it, and loads will find
     /// it.
-    fn forget(&self) -> Change {
+    fn invalidate(&self) -> Change {
         Change::Forget {
             range: Range::prefix(&self.mapping.prefix),
         }
     }
 
     /// Completes the new row with cells of the old one that were not sent again; `None` if there are none.
-    fn completed(&self, old: &Old, new: &[Cell]) -> Option<Vec<Cell>> {
+    fn complete_row(&self, old: &Old, new: &[Cell]) -> Option<Vec<Cell>> {
         if !new.contains(&Cell::Unchanged) {
             return None;
         }
@@ -318,8 +318,8 @@ impl Known {
         each: &mut dyn FnMut(Change),
         misfit: &mut dyn FnMut(&Mapping, &Misfit),
     ) {
-        let completed = self.completed(old, new);
-        let new = completed.as_deref().unwrap_or(new);
+        let complete_row = self.complete_row(old, new);
+        let new = complete_row.as_deref().unwrap_or(new);
         let before = match old {
             Old::Same => None,
             Old::Key(cells) | Old::Row(cells) => Some(self.key_of(cells)),
@@ -328,7 +328,7 @@ impl Known {
             Ok(key) => key,
             Err(why) => {
                 misfit(&self.mapping, &why);
-                return each(self.forget());
+                return each(self.invalidate());
             }
         };
         let moved = match before {
@@ -339,7 +339,7 @@ impl Known {
                 true
             }
             // The row was not represented before.
-            Some(Err(_)) => return each(self.forget()),
+            Some(Err(_)) => return each(self.invalidate()),
         };
         let values = Self::pick(new, &self.values);
         if let Some(value) = self.mapping.value_of(&values) {

@@ -68,9 +68,9 @@ impl Slot {
         match (self.kind, self.width) {
             (SlotKind::Integer { .. }, Some(width)) => {
                 let column = identifier(&self.column);
-                let least = least_number(lo, width).filter(|least| *least > 0);
+                let least = number_min(lo, width).filter(|least| *least > 0);
                 let least = least.map(|least| format!("{column} >= {least}"));
-                let most = hi.and_then(|hi| most_number(hi, width));
+                let most = hi.and_then(|hi| number_max(hi, width));
                 let most = most.map(|most| format!("{column} <= {most}"));
                 least.into_iter().chain(most).collect()
             }
@@ -90,10 +90,10 @@ impl Slot {
                     Ok("") | Err(_) => column,
                     Ok(end) => format!("({column} || {})", literal(end)),
                 };
-                let least = least_text(through_end(lo, end));
+                let least = text_min(through_end(lo, end));
                 let least = (!least.is_empty())
                     .then(|| format!("{expression} COLLATE \"C\" >= {}", literal(least)));
-                let most = hi.and_then(|hi| most_text(through_end(hi, end)));
+                let most = hi.and_then(|hi| text_max(through_end(hi, end)));
                 let most =
                     most.map(|most| format!("{expression} COLLATE \"C\" <= {}", literal(most)));
                 least.into_iter().chain(most).collect()
@@ -112,13 +112,13 @@ fn through_end<'a>(bound: &'a [u8], end: &[u8]) -> &'a [u8] {
 }
 
 /// Returns a text that is less than or equal to a bound.
-fn least_text(bound: &[u8]) -> &str {
+fn text_min(bound: &[u8]) -> &str {
     let valid = bound.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     valid.split('\0').next().unwrap_or_default()
 }
 
 /// Returns a text that is greater than or equal to every text below a bound, if there is one.
-fn most_text(bound: &[u8]) -> Option<&str> {
+fn text_max(bound: &[u8]) -> Option<&str> {
     match bound.iter().position(|&byte| byte == 0) {
         // Texts of PostgreSQL contain no zero byte, so the greatest one below the bound is the part before the zero.
         Some(zero) => std::str::from_utf8(&bound[..zero]).ok(),
@@ -127,29 +127,29 @@ fn most_text(bound: &[u8]) -> Option<&str> {
 }
 
 /// Returns the smallest number whose digits, with any bytes after them, may be greater than or equal to `lo`.
-fn least_number(lo: &[u8], width: usize) -> Option<u64> {
+fn number_min(lo: &[u8], width: usize) -> Option<u64> {
     let digits = &lo[..lo.len().min(width)];
     let odd = digits.iter().position(|byte| !byte.is_ascii_digit());
     match odd {
-        None => padded(digits, width, b'0'),
-        Some(at) if digits[at] > b'9' => padded(&digits[..at], width, b'9'),
-        Some(at) => padded(&digits[..at], width, b'0'),
+        None => pad(digits, width, b'0'),
+        Some(at) if digits[at] > b'9' => pad(&digits[..at], width, b'9'),
+        Some(at) => pad(&digits[..at], width, b'0'),
     }
 }
 
 /// Returns the greatest number whose digits, with any bytes after them, may be less than `hi`.
-fn most_number(hi: &[u8], width: usize) -> Option<u64> {
+fn number_max(hi: &[u8], width: usize) -> Option<u64> {
     let digits = &hi[..hi.len().min(width)];
     let odd = digits.iter().position(|byte| !byte.is_ascii_digit());
     match odd {
-        None => padded(digits, width, b'0'),
-        Some(at) if digits[at] > b'9' => padded(&digits[..at], width, b'9'),
-        Some(at) => padded(&digits[..at], width, b'0'),
+        None => pad(digits, width, b'0'),
+        Some(at) if digits[at] > b'9' => pad(&digits[..at], width, b'9'),
+        Some(at) => pad(&digits[..at], width, b'0'),
     }
 }
 
 /// Pads digits to `width` and parses them. `None` if the number exceeds the range of every column type.
-fn padded(digits: &[u8], width: usize, filler: u8) -> Option<u64> {
+fn pad(digits: &[u8], width: usize, filler: u8) -> Option<u64> {
     let all = digits.iter().copied();
     let all = all.chain(std::iter::repeat_n(filler, width - digits.len()));
     let mut number: u64 = 0;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_range_fixes_becomes_equalities() {
+    fn fixed_columns_of_a_range_become_equalities() {
         let check = |lo: &str, hi: &str, expected: &str| {
             assert_eq!(conditions(lo, hi).as_deref(), Some(expected), "{lo} {hi}");
         };

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::error::{Error, classified, said};
+use crate::error::{Error, classified, describe_error};
 use crate::relay;
 use crate::sql::PRINTING;
 use crate::tls::{self, Tls};
@@ -38,7 +38,7 @@ pub struct Address {
     /// `None` for plaintext connections.
     tls: Option<Tls>,
     /// The server did not support TLS when a connection was last established.
-    was_plain: Arc<AtomicBool>,
+    is_plaintext: Arc<AtomicBool>,
     /// A host name, or the directory of a Unix socket.
     host: String,
     port: u16,
@@ -60,7 +60,7 @@ impl Address {
         match config.get_ssl_mode() {
             SslMode::Prefer => {}
             SslMode::Disable => tls = None,
-            _ => return Err("postgres.url must begin with postgres:// to ask for TLS".to_owned()),
+            _ => return Err("postgres.url must begin with postgres:// to use TLS".to_owned()),
         }
         let host = match config.get_hosts() {
             [Host::Tcp(host)] => host.clone(),
@@ -89,7 +89,7 @@ impl Address {
         Ok(Address {
             config,
             tls,
-            was_plain: Arc::default(),
+            is_plaintext: Arc::default(),
             host,
             port,
             user,
@@ -110,7 +110,7 @@ impl Address {
         slot: &str,
         publication: &str,
     ) -> Result<ReplicationConfig, Error> {
-        let is_direct = self.tls.is_none() || self.was_plain.load(Relaxed);
+        let is_direct = self.tls.is_none() || self.is_plaintext.load(Relaxed);
         let host = if is_direct {
             self.host.clone()
         } else {
@@ -118,7 +118,7 @@ impl Address {
             let folder = relay::to(wire, self.port, CONNECT_TIMEOUT);
             let folder = folder.map_err(|error| {
                 self.unreachable(&format!(
-                    "no socket for its replication can be made in the folder for temporary files: {error}"
+                    "cannot create a socket for its replication in the folder for temporary files: {error}"
                 ))
             })?;
             folder.display().to_string()
@@ -145,7 +145,7 @@ impl Address {
         };
         let connected = self.within_time(connecting).await?;
         let (client, connection) = connected.map_err(|error| {
-            let message = self.cannot_be_reached(&said(&error));
+            let message = self.unreachable_message(&describe_error(&error));
             classified(&error, message)
         })?;
         tokio::spawn(async move {
@@ -165,13 +165,13 @@ impl Address {
     }
 
     fn unreachable(&self, why: &str) -> Error {
-        Error::Unreachable(self.cannot_be_reached(why))
+        Error::Unreachable(self.unreachable_message(why))
     }
 
-    fn cannot_be_reached(&self, why: &str) -> String {
+    fn unreachable_message(&self, why: &str) -> String {
         let shown = self.shown();
         let advice = if why.contains("password missing") {
-            "; it asks for one: postgres.url = \"postgres://user:password@host/database\""
+            "; it requires one: postgres.url = \"postgres://user:password@host/database\""
         } else {
             ""
         };
@@ -180,27 +180,27 @@ impl Address {
 
     /// Opens a connection, with TLS as the address specifies.
     async fn dial(&self) -> Result<Wire, String> {
-        let said = |error: io::Error| error.to_string();
+        let to_text = |error: io::Error| error.to_string();
         if self.host.starts_with('/') {
             let path = format!("{}/.s.PGSQL.{}", self.host, self.port);
-            return Ok(Box::new(UnixStream::connect(path).await.map_err(said)?));
+            return Ok(Box::new(UnixStream::connect(path).await.map_err(to_text)?));
         }
         let mut stream = TcpStream::connect((&*self.host, self.port))
             .await
-            .map_err(said)?;
-        stream.set_nodelay(true).map_err(said)?;
+            .map_err(to_text)?;
+        stream.set_nodelay(true).map_err(to_text)?;
         let socket = socket2::SockRef::from(&stream);
-        socket.set_keepalive(true).map_err(said)?;
+        socket.set_keepalive(true).map_err(to_text)?;
         let Some(tls) = &self.tls else {
             return Ok(Box::new(stream));
         };
-        stream.write_all(&SSL_REQUEST).await.map_err(said)?;
-        let answer = stream.read_u8().await.map_err(said)?;
-        self.was_plain.store(answer == b'N', Relaxed);
+        stream.write_all(&SSL_REQUEST).await.map_err(to_text)?;
+        let answer = stream.read_u8().await.map_err(to_text)?;
+        self.is_plaintext.store(answer == b'N', Relaxed);
         match answer {
             b'S' => {}
-            b'N' if tls.may_be_plain => return Ok(Box::new(stream)),
-            b'N' => return Err("it speaks no TLS, which sslmode asks for".to_owned()),
+            b'N' if tls.allows_plaintext => return Ok(Box::new(stream)),
+            b'N' => return Err("it does not support TLS, which sslmode requires".to_owned()),
             _ => return Err("it does not answer as PostgreSQL does".to_owned()),
         }
         let name = ServerName::try_from(self.host.clone())
@@ -213,12 +213,12 @@ impl Address {
 /// A pool of connections for loads and writes, which are opened on demand.
 pub struct Pool {
     address: Address,
-    room: Semaphore,
+    permits: Semaphore,
     idle: Mutex<Vec<Client>>,
 }
 
 /// A connection that was taken from the pool.
-pub struct Borrowed<'a> {
+pub struct PooledClient<'a> {
     pool: &'a Pool,
     client: Option<Client>,
     _permit: SemaphorePermit<'a>,
@@ -228,13 +228,13 @@ impl Pool {
     pub fn new(address: Address, connections: u32) -> Pool {
         Pool {
             address,
-            room: Semaphore::new(connections as usize),
+            permits: Semaphore::new(connections as usize),
             idle: Mutex::default(),
         }
     }
 
-    pub async fn get(&self) -> Result<Borrowed<'_>, Error> {
-        let permit = self.room.acquire().await;
+    pub async fn get(&self) -> Result<PooledClient<'_>, Error> {
+        let permit = self.permits.acquire().await;
         let permit = permit.map_err(|_| Error::Unreachable("larder is stopping".to_owned()))?;
         let idle = loop {
             let idle = self.idle().pop();
@@ -247,7 +247,7 @@ impl Pool {
             Some(client) => client,
             None => self.address.connect().await?,
         };
-        Ok(Borrowed {
+        Ok(PooledClient {
             pool: self,
             client: Some(client),
             _permit: permit,
@@ -264,14 +264,14 @@ impl Pool {
     }
 }
 
-impl Borrowed<'_> {
+impl PooledClient<'_> {
     pub fn client(&self) -> &Client {
         self.client.as_ref().expect("given back when dropped")
     }
 
     /// Returns the connection to the pool. A connection that is dropped instead, for example in the middle of a
     /// transaction, is closed.
-    pub fn give_back(mut self) {
+    pub fn release(mut self) {
         if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
             self.pool.idle().push(client);
         }

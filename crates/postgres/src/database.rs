@@ -34,7 +34,7 @@ use crate::work::Written;
 
 /// Maximum time that requests wait for the stream after the start, or after a stream was abandoned for a new one. Later
 /// requests are rejected.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_GRACE: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
@@ -73,7 +73,7 @@ pub enum Event {
         credit: Credit,
     },
     /// A write and everything before it has been applied: notify its writer.
-    Seen {
+    WriteVisible {
         written: Written,
         done: Reply<Written>,
     },
@@ -128,20 +128,20 @@ impl Database {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let life = Life {
+        let driver = Driver {
             pool: Arc::new(Pool::new(options.address.clone(), options.connections)),
             options: Arc::new(options),
             sink,
             stats: stats.clone(),
             requests: receiver,
-            kept: None,
-            held: Vec::new(),
-            patient_until: Instant::now() + PATIENCE,
+            resume_point: None,
+            pending: Vec::new(),
+            grace_until: Instant::now() + CONNECT_GRACE,
             lost_at: None,
             failure: None,
         };
         let thread = std::thread::Builder::new().name("postgres".to_owned());
-        let thread = thread.spawn(move || runtime.block_on(life.run(stop)))?;
+        let thread = thread.spawn(move || runtime.block_on(driver.run(stop)))?;
         let database = Database {
             requests,
             stopping,
@@ -157,7 +157,7 @@ impl Database {
     pub async fn load(&self, core: usize, ranges: Vec<Range>) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
         let request = Request::Load { core, ranges, done };
-        self.ask(request, answer).await
+        self.submit(request, answer).await
     }
 
     /// Writes to PostgreSQL. Returns once the change has arrived through the stream.
@@ -166,10 +166,10 @@ impl Database {
     /// The write was not executed, or its outcome is unknown.
     pub async fn write(&self, write: Write) -> Result<Written, Error> {
         let (done, answer) = oneshot::channel();
-        self.ask(Request::Write { write, done }, answer).await
+        self.submit(Request::Write { write, done }, answer).await
     }
 
-    async fn ask<T>(
+    async fn submit<T>(
         &self,
         request: Request,
         answer: oneshot::Receiver<Result<T, Error>>,
@@ -198,25 +198,25 @@ pub(crate) struct ResumePoint {
     pub verified: Verified,
 }
 
-struct Life {
+struct Driver {
     options: Arc<Options>,
     pool: Arc<Pool>,
     sink: Sink,
     stats: Arc<Stats>,
     requests: mpsc::UnboundedReceiver<Request>,
-    kept: Option<ResumePoint>,
-    /// Requests that wait for the stream, until `patient_until`.
-    held: Vec<Request>,
-    patient_until: Instant,
+    resume_point: Option<ResumePoint>,
+    /// Requests that wait for the stream, until `grace_until`.
+    pending: Vec<Request>,
+    grace_until: Instant,
     /// The time since which the rows in memory are no longer kept up to date.
     lost_at: Option<Instant>,
     failure: Option<Error>,
 }
 
-impl Life {
+impl Driver {
     async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
         tokio::select! {
-            () = self.live() => {}
+            () = self.run_sessions() => {}
             _ = stop.wait_for(|stop| *stop) => {}
         }
         if let Some(slot) = self.stats.creating() {
@@ -237,14 +237,14 @@ impl Life {
             {
                 tracing::warn!(
                     slot,
-                    "the replication slot could not be dropped; it holds PostgreSQL's log until it is"
+                    "the replication slot could not be dropped; PostgreSQL retains its log until the slot is dropped"
                 );
             }
         }
         self.stats.set_state("stopped", false);
     }
 
-    async fn live(&mut self) {
+    async fn run_sessions(&mut self) {
         let mut backoff = BACKOFF_MIN;
         loop {
             match self.connect().await {
@@ -253,12 +253,12 @@ impl Life {
                         tracing::error!(%error, "tables of PostgreSQL cannot be loaded or followed");
                         self.stats.set_state(error.message(), false);
                     }
-                    for request in self.held.drain(..) {
+                    for request in self.pending.drain(..) {
                         request.fail(&error);
                     }
                     // Waiting is useless here: the next read returns the error with the required correction.
                     if matches!(error, Error::Setup(_)) && self.lost_at.is_some() {
-                        self.forget();
+                        self.invalidate_all();
                     }
                     self.failure = Some(error);
                     self.wait(backoff).await;
@@ -278,15 +278,15 @@ impl Life {
             self.options.clone(),
             self.pool.clone(),
             self.stats.clone(),
-            self.kept.clone(),
+            self.resume_point.clone(),
         );
         let mut connecting = std::pin::pin!(connecting);
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         loop {
             tokio::select! {
                 connected = &mut connecting => return connected,
-                Some(request) = self.requests.recv() => self.hold(request),
-                _ = tick.tick() => self.look_at_the_time(),
+                Some(request) = self.requests.recv() => self.enqueue(request),
+                _ = tick.tick() => self.check_deadlines(),
             }
         }
     }
@@ -297,46 +297,48 @@ impl Life {
         loop {
             tokio::select! {
                 () = &mut waiting => return,
-                Some(request) = self.requests.recv() => self.hold(request),
-                _ = tick.tick() => self.look_at_the_time(),
+                Some(request) = self.requests.recv() => self.enqueue(request),
+                _ = tick.tick() => self.check_deadlines(),
             }
         }
     }
 
     /// Handles a request while there is no stream.
-    fn hold(&mut self, request: Request) {
+    fn enqueue(&mut self, request: Request) {
         match &self.failure {
             Some(failure) => request.fail(failure),
-            None if Instant::now() < self.patient_until => self.held.push(request),
-            None => request.fail(&self.not_yet()),
+            None if Instant::now() < self.grace_until => self.pending.push(request),
+            None => request.fail(&self.not_connected_error()),
         }
     }
 
-    fn not_yet(&self) -> Error {
+    fn not_connected_error(&self) -> Error {
         Error::Unreachable(format!(
             "PostgreSQL is not followed yet: {}",
             self.stats.state()
         ))
     }
 
-    fn look_at_the_time(&mut self) {
+    fn check_deadlines(&mut self) {
         if self
             .lost_at
             .is_some_and(|at| at.elapsed() >= self.options.stale)
         {
-            tracing::warn!("rows of PostgreSQL's tables are too old by now and are not served");
-            self.forget();
+            tracing::warn!("rows of PostgreSQL's tables are outdated and are no longer served");
+            self.invalidate_all();
         }
-        if Instant::now() >= self.patient_until {
-            let error = self.not_yet();
-            self.held.drain(..).for_each(|request| request.fail(&error));
+        if Instant::now() >= self.grace_until {
+            let error = self.not_connected_error();
+            self.pending
+                .drain(..)
+                .for_each(|request| request.fail(&error));
         }
     }
 
     /// Discards all rows (invariant 2).
-    fn forget(&mut self) {
+    fn invalidate_all(&mut self) {
         self.lost_at = None;
-        self.kept = None;
+        self.resume_point = None;
         Stats::add(&self.stats.forgotten, 1);
         let mappings = self.options.mappings.iter();
         let ranges = mappings.map(|mapping| Range::prefix(&mapping.prefix));
@@ -348,7 +350,7 @@ impl Life {
     async fn serve(&mut self, mut session: Session) {
         if !session.is_resumed() {
             if self.lost_at.is_some() {
-                self.forget();
+                self.invalidate_all();
             }
             Stats::set(&self.stats.settling, 0);
         }
@@ -357,29 +359,29 @@ impl Life {
             tracing::info!("tables of PostgreSQL are followed again");
         }
         self.stats.set_state("streaming", true);
-        for request in self.held.drain(..) {
+        for request in self.pending.drain(..) {
             session.request(request);
         }
         let End {
             error,
-            kept,
+            resume_point,
             needs_new_stream,
         } = session.run(&mut self.requests, &*self.sink).await;
         self.stats.set_state(error.message(), false);
         self.lost_at = Some(Instant::now());
-        self.kept = kept;
+        self.resume_point = resume_point;
         if matches!(error, Error::Setup(_)) {
-            self.forget();
+            self.invalidate_all();
         }
         if needs_new_stream {
             tracing::info!(reason = %error, "a new stream of changes from PostgreSQL begins");
-            self.patient_until = Instant::now() + PATIENCE;
+            self.grace_until = Instant::now() + CONNECT_GRACE;
             return;
         }
-        tracing::warn!(%error, "the stream of changes from PostgreSQL has ended; it is begun again");
+        tracing::warn!(%error, "the stream of changes from PostgreSQL has ended; it is restarted");
         Stats::add(&self.stats.connections_lost, 1);
         self.pool.clear();
         self.failure = Some(error);
-        self.look_at_the_time();
+        self.check_deadlines();
     }
 }

@@ -55,9 +55,9 @@ pub(crate) fn classified(error: &tokio_postgres::Error, message: String) -> Erro
 
 /// Returns the error of a replication connection, whose SQLSTATE is only in its text.
 pub(crate) fn replication_failed(error: &pgwire_replication::PgWireError) -> Error {
-    let said = error.to_string();
-    let message = format!("replication from PostgreSQL broke: {said}");
-    let code = said.rsplit_once("(SQLSTATE ").map(|(_, code)| code);
+    let text = error.to_string();
+    let message = format!("replication from PostgreSQL broke: {text}");
+    let code = text.rsplit_once("(SQLSTATE ").map(|(_, code)| code);
     if error.is_auth() || code.is_some_and(is_setup) {
         Error::Setup(message)
     } else {
@@ -66,12 +66,12 @@ pub(crate) fn replication_failed(error: &pgwire_replication::PgWireError) -> Err
 }
 
 /// Returns the message of PostgreSQL or of the connection, with details and hints.
-pub(crate) fn said(error: &tokio_postgres::Error) -> String {
+pub(crate) fn describe_error(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
-        Some(said) => {
-            let more = [said.detail(), said.hint()].into_iter().flatten();
+        Some(db) => {
+            let more = [db.detail(), db.hint()].into_iter().flatten();
             let more: String = more.map(|text| format!(" ({text})")).collect();
-            format!("{}{more}", said.message())
+            format!("{}{more}", db.message())
         }
         None => match std::error::Error::source(error) {
             Some(source) => format!("{error}: {source}"),

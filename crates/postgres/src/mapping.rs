@@ -243,7 +243,7 @@ impl Mapping {
             if at > 0 {
                 object.push(b',');
             }
-            object.extend_from_slice(quoted(&value.column).as_bytes());
+            object.extend_from_slice(quote(&value.column).as_bytes());
             object.push(b':');
             object.extend_from_slice(json(value, cell)?.as_bytes());
         }
@@ -258,7 +258,7 @@ impl Slot {
             return Err("is null".to_owned());
         };
         let shown = || String::from_utf8_lossy(&text[..text.len().min(64)]);
-        if !text.is_empty() && self.kind.printed(text).is_none() {
+        if !text.is_empty() && self.kind.parse_printed(text).is_none() {
             return Err(format!(
                 "is '{}', which is not of the column's type",
                 shown()
@@ -320,13 +320,13 @@ impl Slot {
             }
             _ => bytes,
         };
-        self.kind.printed(text).map(str::to_owned)
+        self.kind.parse_printed(text).map(str::to_owned)
     }
 }
 
 impl SlotKind {
     /// Returns the text if it is a possible output of PostgreSQL for this type.
-    fn printed(self, bytes: &[u8]) -> Option<&str> {
+    fn parse_printed(self, bytes: &[u8]) -> Option<&str> {
         let text = std::str::from_utf8(bytes).ok()?;
         let is_printed = match self {
             SlotKind::Text => !bytes.contains(&0),
@@ -356,7 +356,9 @@ impl Value {
     fn plain(&self, cell: &Cell) -> Vec<u8> {
         match (cell, self.kind) {
             (Cell::Text(_), _) if self.delimiter.is_some() => self.json(cell).into_bytes(),
-            (Cell::Text(text), ValueKind::Bytes) => unhexed(text).unwrap_or_else(|| text.to_vec()),
+            (Cell::Text(text), ValueKind::Bytes) => {
+                decode_hex(text).unwrap_or_else(|| text.to_vec())
+            }
             (Cell::Text(text), _) => text.to_vec(),
             _ => Vec::new(),
         }
@@ -372,7 +374,7 @@ impl Value {
             return self.kind.json(&text);
         };
         let array = array::to_json(&text, delimiter, |element| self.kind.json(element));
-        array.unwrap_or_else(|| quoted(&text))
+        array.unwrap_or_else(|| quote(&text))
     }
 }
 
@@ -384,7 +386,7 @@ impl ValueKind {
             ValueKind::Integer | ValueKind::Json => text.to_owned(),
             // Numbers that JSON cannot represent, such as NaN, become strings.
             ValueKind::Number if serde_json::from_str::<&RawValue>(text).is_ok() => text.to_owned(),
-            _ => quoted(text),
+            _ => quote(text),
         }
     }
 }
@@ -396,12 +398,12 @@ impl fmt::Display for Misfit {
 }
 
 /// Returns a text as a JSON string.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     serde_json::Value::String(text.to_owned()).to_string()
 }
 
 /// Decodes the bytes of `\x0aff`.
-fn unhexed(text: &[u8]) -> Option<Vec<u8>> {
+fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digits = text.strip_prefix(b"\\x")?;
     let digit = |byte: u8| char::from(byte).to_digit(16);
     digits
@@ -450,7 +452,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_becomes_a_key_and_back() {
+    fn keys_round_trip() {
         let posts = posts();
         let key = posts.key_of(&[text("bob"), text("100")]).unwrap();
         assert_eq!(key, b"post|bob|0000000100");
@@ -466,7 +468,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_a_key_says_why() {
+    fn an_unmappable_row_reports_the_reason() {
         let posts = posts();
         for (author, time, expected) in [
             (text("a|b"), text("1"), "author is 'a|b', which holds '|'"),
@@ -515,7 +517,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bytea_is_its_bytes_and_null_is_empty() {
+    fn bytea_yields_its_bytes_and_null_an_empty_value() {
         let blob = mapping("pattern = 'b|<id>'\nvalue = 'x'", &[], &[ValueKind::Bytes]);
         assert_eq!(blob.value_of(&[text("\\x00ff0a")]), Some(vec![0, 255, 10]));
         assert_eq!(blob.value_of(&[Cell::Null]), Some(Vec::new()));

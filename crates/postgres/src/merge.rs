@@ -41,7 +41,7 @@ pub struct Loaded {
 
 /// An action that the caller must perform, in the order of the list.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ready {
+pub enum MergeOutput {
     Supply {
         load: LoadId,
         core: usize,
@@ -49,9 +49,9 @@ pub enum Ready {
         rows: Vec<Row>,
     },
     /// Load again: a change in the ranges could not be applied, or the snapshot was too old.
-    Again { load: LoadId },
+    Retry { load: LoadId },
     /// The changes of a write have arrived.
-    Seen { wait: u64 },
+    WriteVisible { wait: u64 },
 }
 
 struct Load {
@@ -63,7 +63,7 @@ struct Load {
     /// The changes received since, with their transactions.
     changes: Vec<(u32, Change)>,
     loaded: Option<Loaded>,
-    is_disturbed: bool,
+    is_invalidated: bool,
 }
 
 struct Wait {
@@ -77,14 +77,14 @@ pub struct Merge {
     position: Lsn,
     /// The transaction whose changes are being received.
     current: u32,
-    begun: u64,
+    transactions_begun: u64,
     /// Transactions that were in the stream and that some snapshots may not include yet, with their sequence numbers in
     /// the stream.
-    passed: VecDeque<(u64, u32)>,
+    recent_transactions: VecDeque<(u64, u32)>,
     loads: BTreeMap<LoadId, Load>,
     waits: BTreeMap<u64, Wait>,
     next: u64,
-    again: Vec<LoadId>,
+    retries: Vec<LoadId>,
 }
 
 impl Merge {
@@ -107,17 +107,17 @@ impl Merge {
         let load = Load {
             core,
             ranges,
-            began: self.begun,
+            began: self.transactions_begun,
             changes: Vec::new(),
             loaded: None,
-            is_disturbed: false,
+            is_invalidated: false,
         };
         self.loads.insert(self.next, load);
         self.next
     }
 
     /// Returns a load in progress that covers all these ranges.
-    pub fn covering(&self, core: usize, ranges: &[Range]) -> Option<LoadId> {
+    pub fn find_covering_load(&self, core: usize, ranges: &[Range]) -> Option<LoadId> {
         let covers = |load: &Load| {
             let is_in = |range| load.ranges.iter().any(|other| other.covers(range));
             load.core == core && ranges.iter().all(is_in)
@@ -133,8 +133,9 @@ impl Merge {
     /// Returns the loads in progress that overlap a range.
     pub fn loads_of(&self, range: &Range) -> Vec<LoadId> {
         let loads = self.loads.iter();
-        let of_it = loads.filter(|(_, load)| load.ranges.iter().any(|other| other.overlaps(range)));
-        of_it.map(|(id, _)| *id).collect()
+        let overlapping =
+            loads.filter(|(_, load)| load.ranges.iter().any(|other| other.overlaps(range)));
+        overlapping.map(|(id, _)| *id).collect()
     }
 
     /// Drops a load that has failed or is no longer needed.
@@ -143,12 +144,12 @@ impl Merge {
     }
 
     /// Restarts a load, which needs a new snapshot.
-    pub fn begin_again(&mut self, load: LoadId) {
+    pub fn restart_load(&mut self, load: LoadId) {
         if let Some(load) = self.loads.get_mut(&load) {
-            load.began = self.begun;
+            load.began = self.transactions_begun;
             load.changes.clear();
             load.loaded = None;
-            load.is_disturbed = false;
+            load.is_invalidated = false;
         }
     }
 
@@ -158,10 +159,13 @@ impl Merge {
             return;
         };
         let began = load.began;
-        let mut before = self.passed.iter().filter(|(at, _)| *at <= began);
+        let mut before = self
+            .recent_transactions
+            .iter()
+            .filter(|(at, _)| *at <= began);
         let snapshot = loaded.snapshot.clone();
         if before.any(|(_, xid)| !snapshot.sees(*xid)) {
-            self.again.push(id);
+            self.retries.push(id);
         } else {
             load.loaded = Some(loaded);
         }
@@ -171,17 +175,18 @@ impl Merge {
     /// Drops transactions that every later snapshot includes. Loads in progress may have an earlier snapshot, so the
     /// transactions before their start are retained for them.
     pub fn prune(&mut self, snapshot: &Snapshot) {
-        let on_their_way = self.loads.values().filter(|load| load.loaded.is_none());
-        let needed = on_their_way.map(|load| load.began).max().unwrap_or(0);
-        self.passed
+        let running = self.loads.values().filter(|load| load.loaded.is_none());
+        let needed = running.map(|load| load.began).max().unwrap_or(0);
+        self.recent_transactions
             .retain(|(at, xid)| *at <= needed || !snapshot.is_past(*xid));
     }
 
     /// Receives the start of a transaction.
     pub fn begin(&mut self, xid: u32) {
-        self.begun += 1;
+        self.transactions_begun += 1;
         self.current = xid;
-        self.passed.push_back((self.begun, xid));
+        self.recent_transactions
+            .push_back((self.transactions_begun, xid));
     }
 
     /// Receives a change of the current transaction.
@@ -214,45 +219,47 @@ impl Merge {
     }
 
     /// Repeats the loads that overlap a range, because its rows changed in a way that the stream does not express.
-    pub fn disturb(&mut self, range: &Range) {
-        let is_disturbed = |load: &Load| load.ranges.iter().any(|other| other.overlaps(range));
+    pub fn invalidate(&mut self, range: &Range) {
+        let is_invalidated = |load: &Load| load.ranges.iter().any(|other| other.overlaps(range));
         // A load in progress is repeated after its rows have arrived.
         for load in self.loads.values_mut() {
-            load.is_disturbed |= is_disturbed(load);
+            load.is_invalidated |= is_invalidated(load);
         }
     }
 
     /// Registers a wait for a transaction, or otherwise for a position.
     pub fn wait_for(&mut self, xid: Option<u32>, lsn: Lsn) -> u64 {
         self.next += 1;
-        let seen = xid.is_some_and(|xid| {
-            let mut passed = self.passed.iter();
+        let is_visible = xid.is_some_and(|xid| {
+            let mut recent_transactions = self.recent_transactions.iter();
             // The current transaction has not been received completely.
-            passed.any(|(at, other)| *other == xid && (*at < self.begun || self.current != xid))
+            recent_transactions.any(|(at, other)| {
+                *other == xid && (*at < self.transactions_begun || self.current != xid)
+            })
         });
-        let lsn = if seen { 0 } else { lsn };
+        let lsn = if is_visible { 0 } else { lsn };
         self.waits.insert(self.next, Wait { xid, lsn });
         self.next
     }
 
     /// Returns whether a load or a write is in progress.
-    pub fn is_awaited(&self) -> bool {
-        !self.loads.is_empty() || !self.waits.is_empty() || !self.again.is_empty()
+    pub fn has_pending(&self) -> bool {
+        !self.loads.is_empty() || !self.waits.is_empty() || !self.retries.is_empty()
     }
 
     /// Returns the highest position that is waited for, if the stream has not reached it.
-    pub fn awaited(&self) -> Option<Lsn> {
+    pub fn awaited_position(&self) -> Option<Lsn> {
         let loads = self.loads.values().filter_map(|load| load.loaded.as_ref());
         let loads = loads.map(|loaded| loaded.lsn);
-        let awaited = loads.chain(self.waits.values().map(|wait| wait.lsn)).max();
-        awaited.filter(|lsn| *lsn > self.position)
+        let awaited_position = loads.chain(self.waits.values().map(|wait| wait.lsn)).max();
+        awaited_position.filter(|lsn| *lsn > self.position)
     }
 
     /// Returns the actions that are possible now. All changes so far must have been passed on before.
-    pub fn take_ready(&mut self) -> Vec<Ready> {
-        let mut ready: Vec<Ready> = Vec::new();
-        for load in std::mem::take(&mut self.again) {
-            ready.push(Ready::Again { load });
+    pub fn take_outputs(&mut self) -> Vec<MergeOutput> {
+        let mut ready: Vec<MergeOutput> = Vec::new();
+        for load in std::mem::take(&mut self.retries) {
+            ready.push(MergeOutput::Retry { load });
         }
         let position = self.position;
         let is_ready = |load: &Load| load.loaded.as_ref().is_some_and(|l| l.lsn <= position);
@@ -260,8 +267,8 @@ impl Merge {
         for id in done.map(|(id, _)| *id).collect::<Vec<_>>() {
             let mut load = self.loads.remove(&id).expect("just seen");
             let loaded = load.loaded.take().expect("just seen");
-            match merged(&load, loaded) {
-                Some(rows) => ready.push(Ready::Supply {
+            match merge_rows(&load, loaded) {
+                Some(rows) => ready.push(MergeOutput::Supply {
                     load: id,
                     core: load.core,
                     ranges: load.ranges,
@@ -269,22 +276,22 @@ impl Merge {
                 }),
                 None => {
                     self.loads.insert(id, load);
-                    ready.push(Ready::Again { load: id });
+                    ready.push(MergeOutput::Retry { load: id });
                 }
             }
         }
-        let seen = self.waits.iter().filter(|(_, wait)| wait.lsn <= position);
-        for wait in seen.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let is_visible = self.waits.iter().filter(|(_, wait)| wait.lsn <= position);
+        for wait in is_visible.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.waits.remove(&wait);
-            ready.push(Ready::Seen { wait });
+            ready.push(MergeOutput::WriteVisible { wait });
         }
         ready
     }
 }
 
 /// Returns the rows at the current position. `None` if they cannot be determined.
-fn merged(load: &Load, loaded: Loaded) -> Option<Vec<Row>> {
-    if load.is_disturbed {
+fn merge_rows(load: &Load, loaded: Loaded) -> Option<Vec<Row>> {
+    if load.is_invalidated {
         return None;
     }
     let unseen = |xid: u32| !loaded.snapshot.sees(xid);
@@ -292,13 +299,13 @@ fn merged(load: &Load, loaded: Loaded) -> Option<Vec<Row>> {
         return Some(loaded.rows);
     }
     let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = loaded.rows.into_iter().collect();
-    let is_here = |key: &[u8]| load.ranges.iter().any(|range| range.contains(key));
+    let is_loaded = |key: &[u8]| load.ranges.iter().any(|range| range.contains(key));
     for (_, change) in load.changes.iter().filter(|(xid, _)| unseen(*xid)) {
         match change {
-            Change::Put { key, value } if is_here(key) => {
+            Change::Put { key, value } if is_loaded(key) => {
                 rows.insert(key.clone(), value.clone());
             }
-            Change::Patch { key, patch } if is_here(key) => {
+            Change::Patch { key, patch } if is_loaded(key) => {
                 let row = rows.get_mut(key)?;
                 *row = patch.apply(row)?;
             }

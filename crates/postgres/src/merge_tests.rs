@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use crate::changes::Change;
-use crate::merge::{LoadId, Loaded, Merge, Ready, Row};
+use crate::merge::{LoadId, Loaded, Merge, MergeOutput, Row};
 use crate::range::Range;
 use crate::snapshot::{Lsn, Snapshot};
 
@@ -26,16 +26,16 @@ struct World {
     log: Vec<Commit>,
     visible: BTreeSet<u32>,
     /// Number of commits that the stream has sent.
-    told: usize,
+    streamed: usize,
     merge: Merge,
     here: Vec<Range>,
     rows: Rows,
     /// Started loads, and loads whose rows are in transit.
-    begun: Vec<(LoadId, Range)>,
-    coming: Vec<(LoadId, Range, Loaded)>,
+    started_loads: Vec<(LoadId, Range)>,
+    in_flight: Vec<(LoadId, Range, Loaded)>,
     ranges: BTreeMap<LoadId, Range>,
     supplied: usize,
-    again: usize,
+    retried: usize,
     wait: Option<(u64, u32)>,
 }
 
@@ -84,7 +84,7 @@ impl World {
         });
     }
 
-    fn show(&mut self, dice: u8) {
+    fn make_visible(&mut self, dice: u8) {
         let hidden = self.log.iter().map(|commit| commit.xid);
         let hidden: Vec<u32> = hidden.filter(|xid| !self.visible.contains(xid)).collect();
         if !hidden.is_empty() {
@@ -93,8 +93,8 @@ impl World {
         }
     }
 
-    fn tell(&mut self) {
-        let Some(commit) = self.log.get(self.told) else {
+    fn advance_stream(&mut self) {
+        let Some(commit) = self.log.get(self.streamed) else {
             // Nothing is left to send, and the server reports its position.
             self.merge.advance(self.end());
             return;
@@ -112,18 +112,18 @@ impl World {
             here.iter().any(|range| range.contains(key))
         });
         self.merge.commit(commit.end);
-        self.told += 1;
+        self.streamed += 1;
     }
 
     fn begin(&mut self, from: u8, to: u8) {
         let range = Range::new(&key(from), &[key(to), b"~".to_vec()].concat());
         let load = self.merge.begin_load(0, vec![range.clone()]);
         self.ranges.insert(load, range.clone());
-        self.begun.push((load, range));
+        self.started_loads.push((load, range));
     }
 
     fn select(&mut self) {
-        let Some((load, range)) = self.begun.pop() else {
+        let Some((load, range)) = self.started_loads.pop() else {
             return;
         };
         let all = (1..=self.next_xid).filter(|xid| !self.visible.contains(xid));
@@ -147,20 +147,22 @@ impl World {
             lsn: self.end(),
             rows: rows.into_iter().collect::<Vec<Row>>(),
         };
-        self.coming.push((load, range, loaded));
+        self.in_flight.push((load, range, loaded));
     }
 
-    fn arrive(&mut self, dice: u8) {
-        if !self.coming.is_empty() {
-            let (load, _, loaded) = self.coming.remove(usize::from(dice) % self.coming.len());
+    fn complete_load(&mut self, dice: u8) {
+        if !self.in_flight.is_empty() {
+            let (load, _, loaded) = self
+                .in_flight
+                .remove(usize::from(dice) % self.in_flight.len());
             self.merge.loaded(load, loaded);
         }
     }
 
-    fn hand_out(&mut self) {
-        for ready in self.merge.take_ready() {
+    fn deliver_outputs(&mut self) {
+        for ready in self.merge.take_outputs() {
             match ready {
-                Ready::Supply { ranges, rows, .. } => {
+                MergeOutput::Supply { ranges, rows, .. } => {
                     self.supplied += 1;
                     for (key, value) in rows {
                         // Existing rows are unchanged.
@@ -170,18 +172,18 @@ impl World {
                     }
                     self.here.extend(ranges);
                 }
-                Ready::Again { load } => {
-                    self.again += 1;
-                    self.merge.begin_again(load);
-                    self.begun.push((load, self.ranges[&load].clone()));
+                MergeOutput::Retry { load } => {
+                    self.retried += 1;
+                    self.merge.restart_load(load);
+                    self.started_loads.push((load, self.ranges[&load].clone()));
                 }
-                Ready::Seen { wait } => {
+                MergeOutput::WriteVisible { wait } => {
                     let (expected, xid) = self.wait.take().expect("waited for");
                     assert_eq!(wait, expected);
-                    let told = &self.log[..self.told];
+                    let streamed = &self.log[..self.streamed];
                     assert!(
-                        told.iter().any(|commit| commit.xid == xid),
-                        "{xid} was not told"
+                        streamed.iter().any(|commit| commit.xid == xid),
+                        "{xid} was not reported"
                     );
                 }
             }
@@ -191,12 +193,12 @@ impl World {
     /// Checks invariant 1 of `merge`.
     fn check(&self) {
         let mut expected = Rows::new();
-        for commit in &self.log[..self.told] {
+        for commit in &self.log[..self.streamed] {
             apply(&mut expected, commit, &|key| {
                 self.here.iter().any(|range| range.contains(key))
             });
         }
-        assert_eq!(self.rows, expected, "after {} commits", self.told);
+        assert_eq!(self.rows, expected, "after {} commits", self.streamed);
     }
 }
 
@@ -230,16 +232,16 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if std::env::var("LARDER_SLOW_TESTS").is_ok() { 100_000 } else { 2000 }, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_here_is_always_postgres_at_one_position(steps in prop::collection::vec(step(), 1..80)) {
+    fn loaded_rows_always_equal_postgres_at_one_position(steps in prop::collection::vec(step(), 1..80)) {
         let mut world = World::default();
         for step in steps {
             match step {
                 Step::Commit(dice, changes) => world.commit(dice, &changes),
-                Step::Show(dice) => world.show(dice),
-                Step::Tell => world.tell(),
+                Step::Show(dice) => world.make_visible(dice),
+                Step::Tell => world.advance_stream(),
                 Step::Begin(from, to) => world.begin(from, to),
                 Step::Select => world.select(),
-                Step::Arrive(dice) => world.arrive(dice),
+                Step::Arrive(dice) => world.complete_load(dice),
                 Step::Wait => {
                     if let (None, Some(last)) = (world.wait, world.log.last()) {
                         let wait = world.merge.wait_for(Some(last.xid), last.end);
@@ -251,41 +253,41 @@ proptest! {
                     world.rows.clear();
                 }
             }
-            world.hand_out();
+            world.deliver_outputs();
             world.check();
         }
         // Finally, once everything is visible and sent, all loads complete.
         for _ in 0..world.log.len() {
-            world.show(0);
+            world.make_visible(0);
         }
         for _ in 0..200 {
-            world.tell();
+            world.advance_stream();
             world.select();
-            world.arrive(0);
-            world.hand_out();
+            world.complete_load(0);
+            world.deliver_outputs();
             world.check();
         }
-        prop_assert!(world.begun.is_empty() && world.coming.is_empty() && world.wait.is_none());
-        prop_assert_eq!(world.merge.awaited(), None);
+        prop_assert!(world.started_loads.is_empty() && world.in_flight.is_empty() && world.wait.is_none());
+        prop_assert_eq!(world.merge.awaited_position(), None);
     }
 }
 
 /// A load whose snapshot does not include a commit that the stream has already sent must be repeated, or the commit
 /// would be lost.
 #[test]
-fn a_snapshot_behind_the_stream_is_not_used() {
+fn a_snapshot_older_than_the_stream_is_discarded() {
     let mut world = World::default();
     world.commit(0, &[(1, true)]);
-    world.tell();
+    world.advance_stream();
     world.begin(0, 7);
     world.select();
-    world.arrive(0);
-    world.hand_out();
-    assert_eq!((world.supplied, world.again), (0, 1));
-    world.show(0);
+    world.complete_load(0);
+    world.deliver_outputs();
+    assert_eq!((world.supplied, world.retried), (0, 1));
+    world.make_visible(0);
     world.select();
-    world.arrive(0);
-    world.hand_out();
+    world.complete_load(0);
+    world.deliver_outputs();
     assert_eq!((world.supplied, world.rows.len()), (1, 1));
     world.check();
 }
@@ -296,13 +298,16 @@ fn a_snapshot_ahead_of_the_stream_waits_for_it() {
     let mut world = World::default();
     world.begin(0, 7);
     world.commit(0, &[(1, true)]);
-    world.show(0);
+    world.make_visible(0);
     world.select();
-    world.arrive(0);
-    world.hand_out();
-    assert_eq!((world.supplied, world.merge.awaited()), (0, Some(10)));
-    world.tell();
-    world.hand_out();
+    world.complete_load(0);
+    world.deliver_outputs();
+    assert_eq!(
+        (world.supplied, world.merge.awaited_position()),
+        (0, Some(10))
+    );
+    world.advance_stream();
+    world.deliver_outputs();
     assert_eq!((world.supplied, world.rows.len()), (1, 1));
     world.check();
 }

@@ -223,7 +223,7 @@ mod tests {
         b"U\0\0\x40\x01K\0\x02t\0\0\0\x01an\0\0\0\0N\0\x03t\0\0\0\x02bbun\0\0\0\0";
 
     #[test]
-    fn an_update_of_a_key_tells_old_and_new() {
+    fn an_update_of_a_key_has_old_and_new_values() {
         let bytes = b"U\0\0\x40\x01K\0\x02t\0\0\0\x01anN\0\x03t\0\0\0\x02bbun";
         let text = |text: &'static str| Cell::Text(Bytes::from_static(text.as_bytes()));
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_an_error() {
+    fn truncated_messages_are_errors() {
         for end in 0..24 {
             assert!(decode(Bytes::from_static(&UPDATE[..end])).is_err());
         }

@@ -8,7 +8,7 @@ use pgwire_replication::ReplicationClient;
 
 use crate::connect::Pool;
 use crate::database::ResumePoint;
-use crate::error::{Error, said};
+use crate::error::{Error, describe_error};
 use crate::snapshot::{Lsn, parse_lsn};
 use crate::sql::literal;
 use crate::work;
@@ -87,10 +87,10 @@ pub async fn create(
     let kind = if is_temporary { "TEMPORARY " } else { "" };
     let sql = format!("CREATE_REPLICATION_SLOT {name} {kind}LOGICAL pgoutput NOEXPORT_SNAPSHOT");
     let rows = client.simple_query(&sql).await.map_err(|error| {
-        let message = format!("PostgreSQL makes no replication slot: {error}");
+        let message = format!("PostgreSQL cannot create a replication slot: {error}");
         if error.is_server() {
             Error::Setup(format!(
-                "{message}; if all are in use, drop one that nobody needs (SELECT * FROM pg_replication_slots) or raise max_replication_slots and max_wal_senders"
+                "{message}; if all are in use, drop an unused one (SELECT * FROM pg_replication_slots) or raise max_replication_slots and max_wal_senders"
             ))
         } else {
             Error::Unreachable(message)
@@ -98,17 +98,18 @@ pub async fn create(
     })?;
     let point = rows.first().and_then(|row| row.get(1)).cloned().flatten();
     let point = point.and_then(|text| parse_lsn(std::str::from_utf8(&text).ok()?));
-    point.ok_or_else(|| Error::Unreachable("PostgreSQL tells no position of the slot".to_owned()))
+    point
+        .ok_or_else(|| Error::Unreachable("PostgreSQL returned no position of the slot".to_owned()))
 }
 
 /// Returns whether a permanent slot still has all changes since its connection was lost.
 pub async fn can_resume(
     client: &mut ReplicationClient,
     name: &str,
-    kept: &ResumePoint,
+    resume_point: &ResumePoint,
     system: &(String, u32),
 ) -> Result<bool, Error> {
-    if *system != kept.system {
+    if *system != resume_point.system {
         return Ok(false);
     }
     let sql = format!(
@@ -125,8 +126,8 @@ pub async fn can_resume(
         cell.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok())
     };
     let confirmed = text(0).and_then(|text| parse_lsn(&text));
-    let is_whole = text(1).is_none_or(|status| status != "lost");
-    Ok(is_whole && confirmed.is_some_and(|confirmed| confirmed <= kept.position))
+    let is_available = text(1).is_none_or(|status| status != "lost");
+    Ok(is_available && confirmed.is_some_and(|confirmed| confirmed <= resume_point.position))
 }
 
 /// Drops a slot that an earlier run or connection left behind.
@@ -142,12 +143,12 @@ pub async fn drop_own(pool: &Pool, name: &str) -> Result<(), Error> {
     let dropped = connection.client().simple_query(&sql).await;
     match dropped {
         Ok(_) => {
-            connection.give_back();
+            connection.release();
             Ok(())
         }
         Err(error) => Err(Error::Setup(format!(
-            "the replication slot {name} cannot be made anew: {}; if another larder uses it, give each its own postgres.slot_name",
-            said(&error)
+            "the replication slot {name} cannot be created again: {}; if another larder uses it, give each its own postgres.slot_name",
+            describe_error(&error)
         ))),
     }
 }

@@ -43,16 +43,16 @@ impl Snapshot {
     /// Returns whether the snapshot includes the changes of a committed transaction. The replication stream contains
     /// only the lower half of a transaction's number; the relevant numbers are never two billion apart.
     pub fn sees(&self, xid: u32) -> bool {
-        let xid = self.whole(xid);
+        let xid = self.extend_xid(xid);
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
     /// Returns whether every later snapshot also includes the transaction, so that it need not be remembered.
     pub fn is_past(&self, xid: u32) -> bool {
-        self.whole(xid) < self.xmin
+        self.extend_xid(xid) < self.xmin
     }
 
-    fn whole(&self, xid: u32) -> u64 {
+    fn extend_xid(&self, xid: u32) -> u64 {
         let distance = xid.wrapping_sub(self.xmax as u32) as i32;
         self.xmax.saturating_add_signed(i64::from(distance))
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_sees_what_had_ended() {
+    fn a_snapshot_sees_ended_transactions() {
         let snapshot = Snapshot::parse("10:20:10,14,15").unwrap();
         let seen: Vec<u32> = (8..22).filter(|&xid| snapshot.sees(xid)).collect();
         assert_eq!(seen, [8, 9, 11, 12, 13, 16, 17, 18, 19]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_have_wrapped_are_told_apart() {
+    fn wrapped_transaction_ids_are_distinguished() {
         let snapshot = Snapshot::parse("4294967290:4294967300:4294967297").unwrap();
         assert!(snapshot.sees(4_294_967_289));
         assert!(snapshot.sees(0), "4294967296");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_read_as_they_are_written() {
+    fn positions_round_trip() {
         assert_eq!(parse_lsn("16/B374D848"), Some(0x16_B374_D848));
         assert_eq!(show_lsn(0x16_0374_D848), "16/374D848");
         assert_eq!(parse_lsn("16"), None);

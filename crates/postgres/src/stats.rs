@@ -19,7 +19,7 @@ macro_rules! counters {
             creating: Mutex<Option<String>>,
             /// The position up to which all changes were passed on, and the number of batches that were passed on but
             /// not applied.
-            handed_on: AtomicU64,
+            delivered: AtomicU64,
             unapplied: AtomicU64,
             $($(#[doc = $doc])* pub(crate) $name: AtomicU64,)*
         }
@@ -90,21 +90,21 @@ impl Credit {
 impl Drop for Credit {
     fn drop(&mut self) {
         let is_last = self.stats.unapplied.fetch_sub(1, SeqCst) == 1;
-        let handed_on = if is_last {
-            self.stats.handed_on.load(SeqCst)
+        let delivered = if is_last {
+            self.stats.delivered.load(SeqCst)
         } else {
             0
         };
         self.stats
             .position
-            .fetch_max(self.position.max(handed_on), SeqCst);
+            .fetch_max(self.position.max(delivered), SeqCst);
     }
 }
 
 impl Stats {
     /// Records that all changes up to a position were passed on.
-    pub(crate) fn set_handed_on(&self, position: Lsn) {
-        self.handed_on.store(position, SeqCst);
+    pub(crate) fn set_delivered(&self, position: Lsn) {
+        self.delivered.store(position, SeqCst);
         if self.unapplied.load(SeqCst) == 0 {
             self.position.fetch_max(position, SeqCst);
         }
@@ -112,7 +112,7 @@ impl Stats {
 
     /// Records the start of a stream.
     pub(crate) fn begin_at(&self, position: Lsn) {
-        self.handed_on.store(position, SeqCst);
+        self.delivered.store(position, SeqCst);
         self.position.store(position, SeqCst);
     }
 

@@ -31,7 +31,7 @@ use url::form_urlencoded;
 #[derive(Clone)]
 pub struct Tls {
     /// Use plaintext if the server does not support TLS.
-    pub may_be_plain: bool,
+    pub allows_plaintext: bool,
     pub connector: TlsConnector,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Tls {
 
 /// The TLS parameters of an address.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct TlsParameters {
     mode: Option<String>,
     root: Option<PathBuf>,
     certificate: Option<PathBuf>,
@@ -55,16 +55,18 @@ struct Asked {
 /// # Errors
 /// The reason why the parameters, or a file that they name, are invalid.
 pub fn take_from(url: &str) -> Result<(String, Option<Tls>), String> {
-    let (rest, asked) = split(url);
-    let tls = asked.tls().map_err(|why| format!("postgres.url: {why}"))?;
+    let (rest, parameters) = split(url);
+    let tls = parameters
+        .tls()
+        .map_err(|why| format!("postgres.url: {why}"))?;
     Ok((rest, tls))
 }
 
-fn split(url: &str) -> (String, Asked) {
-    let mut asked = Asked::default();
+fn split(url: &str) -> (String, TlsParameters) {
+    let mut parameters = TlsParameters::default();
     let is_url = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let Some((base, query)) = url.split_once('?').filter(|_| is_url) else {
-        return (url.to_owned(), asked);
+        return (url.to_owned(), parameters);
     };
     let mut others: Vec<&str> = Vec::new();
     for pair in query.split('&') {
@@ -72,10 +74,10 @@ fn split(url: &str) -> (String, Asked) {
             continue;
         };
         match &*name {
-            "sslmode" => asked.mode = Some(value.into_owned()),
-            "sslrootcert" => asked.root = Some(PathBuf::from(&*value)),
-            "sslcert" => asked.certificate = Some(PathBuf::from(&*value)),
-            "sslkey" => asked.key = Some(PathBuf::from(&*value)),
+            "sslmode" => parameters.mode = Some(value.into_owned()),
+            "sslrootcert" => parameters.root = Some(PathBuf::from(&*value)),
+            "sslcert" => parameters.certificate = Some(PathBuf::from(&*value)),
+            "sslkey" => parameters.key = Some(PathBuf::from(&*value)),
             _ => others.push(pair),
         }
     }
@@ -84,10 +86,10 @@ fn split(url: &str) -> (String, Asked) {
     } else {
         format!("{base}?{}", others.join("&"))
     };
-    (rest, asked)
+    (rest, parameters)
 }
 
-impl Asked {
+impl TlsParameters {
     fn tls(&self) -> Result<Option<Tls>, String> {
         let mode = self.mode.as_deref().unwrap_or("prefer");
         // For compatibility with old addresses, as in libpq.
@@ -129,7 +131,7 @@ impl Asked {
             _ => return Err("sslcert and sslkey need each other".to_owned()),
         };
         Ok(Some(Tls {
-            may_be_plain: mode == "prefer",
+            allows_plaintext: mode == "prefer",
             connector: TlsConnector::from(Arc::new(config)),
         }))
     }
@@ -168,7 +170,7 @@ fn trusted(root: Option<&Path>) -> Result<Trusted, String> {
     authorities.add_parsable_certificates(all.iter().cloned());
     if named.is_none() && authorities.is_empty() {
         return Err(
-            "this system names no authorities that certificates can be verified by; say sslrootcert=FILE"
+            "this system has no trusted authorities to verify certificates; set sslrootcert=FILE"
                 .to_owned(),
         );
     }
@@ -275,23 +277,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_about_tls_is_taken_out_of_an_address() {
+    fn tls_parameters_are_removed_from_the_address() {
         let url = "postgres://u:p@h/d?sslmode=verify-full&connect_timeout=3&sslrootcert=%2Fa%20b&options=-c%20x%3D1";
-        let (rest, asked) = split(url);
+        let (rest, parameters) = split(url);
         assert_eq!(
             rest,
             "postgres://u:p@h/d?connect_timeout=3&options=-c%20x%3D1"
         );
-        assert_eq!(asked.mode.as_deref(), Some("verify-full"));
-        assert_eq!(asked.root, Some(PathBuf::from("/a b")));
+        assert_eq!(parameters.mode.as_deref(), Some("verify-full"));
+        assert_eq!(parameters.root, Some(PathBuf::from("/a b")));
         for untouched in ["postgres://u:p@h/d", "host=h sslmode=disable"] {
-            assert_eq!(split(untouched), (untouched.to_owned(), Asked::default()));
+            assert_eq!(
+                split(untouched),
+                (untouched.to_owned(), TlsParameters::default())
+            );
         }
         assert_eq!(split("postgresql://h?sslmode=require").0, "postgresql://h");
     }
 
     #[test]
-    fn what_cannot_be_asked_for_is_refused() {
+    fn invalid_tls_parameters_are_refused() {
         let refused = |url: &str| take_from(url).expect_err("refused");
         assert_eq!(
             refused("postgres://h?sslmode=allow"),
@@ -312,6 +317,12 @@ mod tests {
                 .1
                 .is_none()
         );
-        assert!(take_from("postgres://h").unwrap().1.unwrap().may_be_plain);
+        assert!(
+            take_from("postgres://h")
+                .unwrap()
+                .1
+                .unwrap()
+                .allows_plaintext
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::catalog::{self, Versions};
-use crate::error::{Error, classified, said};
+use crate::error::{Error, classified, describe_error};
 use crate::mapping::{Mapping, SlotKind, ValueKind};
 use crate::sql::literal;
 
@@ -19,7 +19,7 @@ pub struct Verified {
     pub tables: Vec<VerifiedTable>,
     pub versions: Versions,
     /// The statement that reads the versions again.
-    pub look: Arc<str>,
+    pub version_query: Arc<str>,
 }
 
 /// A mapping and the current state of its table.
@@ -95,32 +95,32 @@ pub async fn verify(
     mappings: &[Mapping],
     publication: &str,
 ) -> Result<Verified, Error> {
-    let (user, version) = server(client).await?;
-    let look = catalog::statement(mappings, publication, version);
-    let versions = versions(client, &look).await?;
+    let (user, version) = verify_server(client).await?;
+    let version_query = catalog::statement(mappings, publication, version);
+    let versions = fetch_versions(client, &version_query).await?;
     let mut tables = Vec::new();
     for mapping in mappings {
-        tables.push(match table(client, mapping, &user).await {
-            Err(Error::Setup(fault)) => faulty(mapping, fault),
+        tables.push(match verify_table(client, mapping, &user).await {
+            Err(Error::Setup(fault)) => with_fault(mapping, fault),
             table => table?,
         });
     }
     refuse_if_all_fail(&tables)?;
-    let published = published(client, mappings, publication).await?;
+    let published = fetch_published(client, mappings, publication).await?;
     for table in &mut tables {
         if table.fault.is_none() {
-            table.fault = unpublished(&published, &table.mapping, publication);
+            table.fault = find_publication_fault(&published, &table.mapping, publication);
         }
     }
     refuse_if_all_fail(&tables)?;
     Ok(Verified {
         tables,
         versions,
-        look: look.into(),
+        version_query: version_query.into(),
     })
 }
 
-fn faulty(mapping: &Mapping, fault: String) -> VerifiedTable {
+fn with_fault(mapping: &Mapping, fault: String) -> VerifiedTable {
     VerifiedTable {
         mapping: Arc::new(mapping.clone()),
         number: 0,
@@ -131,15 +131,15 @@ fn faulty(mapping: &Mapping, fault: String) -> VerifiedTable {
 /// Without a table to follow, a slot would only make PostgreSQL retain its log.
 fn refuse_if_all_fail(tables: &[VerifiedTable]) -> Result<(), Error> {
     if tables.iter().all(|table| table.fault.is_some()) {
-        setup(tables[0].fault.clone().unwrap_or_default())
+        setup_error(tables[0].fault.clone().unwrap_or_default())
     } else {
         Ok(())
     }
 }
 
-async fn versions(client: &Client, look: &str) -> Result<Versions, Error> {
-    let messages = client.simple_query(look).await;
-    let messages = messages.map_err(|error| classified(&error, said(&error)))?;
+async fn fetch_versions(client: &Client, version_query: &str) -> Result<Versions, Error> {
+    let messages = client.simple_query(version_query).await;
+    let messages = messages.map_err(|error| classified(&error, describe_error(&error)))?;
     let mut versions = Versions::default();
     for message in &messages {
         if let SimpleQueryMessage::Row(row) = message {
@@ -154,7 +154,7 @@ async fn rows(client: &Client, sql: &str) -> Result<Vec<Row>, Error> {
     let messages = client
         .simple_query(sql)
         .await
-        .map_err(|error| classified(&error, said(&error)))?;
+        .map_err(|error| classified(&error, describe_error(&error)))?;
     let row = |row: SimpleQueryRow| {
         (0..row.len())
             .map(|at| row.get(at).map(str::to_owned))
@@ -173,12 +173,12 @@ fn cell(row: &Row, at: usize) -> &str {
     row.get(at).and_then(Option::as_deref).unwrap_or_default()
 }
 
-fn setup<T>(message: String) -> Result<T, Error> {
+fn setup_error<T>(message: String) -> Result<T, Error> {
     Err(Error::Setup(message))
 }
 
 /// Checks the server and the role, and returns the role and the server's version.
-async fn server(client: &Client) -> Result<(String, u32), Error> {
+async fn verify_server(client: &Client) -> Result<(String, u32), Error> {
     let found = rows(
         client,
         "SELECT current_setting('server_version_num'), current_setting('wal_level'), \
@@ -191,32 +191,32 @@ async fn server(client: &Client) -> Result<(String, u32), Error> {
     };
     let version: u32 = cell(row, 0).parse().unwrap_or(0);
     if version < 140_000 {
-        return setup(format!(
+        return setup_error(format!(
             "PostgreSQL is of version {}; larder needs 14 or later",
             version / 10_000
         ));
     }
     if cell(row, 1) != "logical" {
-        return setup(format!(
+        return setup_error(format!(
             "PostgreSQL's wal_level is {}, so changes cannot be followed; run ALTER SYSTEM SET wal_level = 'logical' and restart PostgreSQL",
             cell(row, 1)
         ));
     }
     if cell(row, 2) != "UTF8" {
-        return setup(format!(
+        return setup_error(format!(
             "the database's encoding is {}; larder needs UTF8",
             cell(row, 2)
         ));
     }
     if cell(row, 3) == "t" {
-        return setup(
+        return setup_error(
             "PostgreSQL is a standby, where changes cannot be followed; give postgres.url the primary's address"
                 .to_owned(),
         );
     }
     let user = cell(row, 4).to_owned();
     if cell(row, 5) != "t" {
-        return setup(format!(
+        return setup_error(format!(
             "the role {user} may not follow changes; run ALTER ROLE {user} REPLICATION"
         ));
     }
@@ -229,7 +229,11 @@ struct Index {
     is_identity: bool,
 }
 
-async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<VerifiedTable, Error> {
+async fn verify_table(
+    client: &Client,
+    mapping: &Mapping,
+    user: &str,
+) -> Result<VerifiedTable, Error> {
     let shown = mapping.shown();
     let name = &mapping.name;
     let found = rows(
@@ -246,49 +250,49 @@ async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<Verifie
     )
     .await?;
     let Some(row) = found.first() else {
-        return setup(format!(
+        return setup_error(format!(
             "there is no table {shown} in PostgreSQL; create it, or correct tables.{name}.table"
         ));
     };
     match cell(row, 1) {
         "r" => {}
         "p" => {
-            return setup(format!(
+            return setup_error(format!(
                 "{shown} is partitioned, which larder cannot follow yet; map its partitions one by one"
             ));
         }
         _ => {
-            return setup(format!(
+            return setup_error(format!(
                 "{shown} is not a table, and only tables can be followed; correct tables.{name}.table"
             ));
         }
     }
     if cell(row, 6) != "p" {
-        return setup(format!(
-            "{shown} is unlogged or temporary, so its changes are not told; run ALTER TABLE {shown} SET LOGGED"
+        return setup_error(format!(
+            "{shown} is unlogged or temporary, so its changes are not replicated; run ALTER TABLE {shown} SET LOGGED"
         ));
     }
     if cell(row, 4) != "t" {
-        return setup(format!(
+        return setup_error(format!(
             "the role {user} may not read {shown}; run GRANT SELECT ON {shown} TO {user}"
         ));
     }
     if cell(row, 3) == "t" {
-        return setup(format!(
-            "row security hides rows of {shown} from the role {user}, while replication tells of all; run ALTER ROLE {user} BYPASSRLS"
+        return setup_error(format!(
+            "row security hides rows of {shown} from the role {user}, while replication includes all; run ALTER ROLE {user} BYPASSRLS"
         ));
     }
     if mapping.through && cell(row, 5) != "t" {
-        return setup(format!(
+        return setup_error(format!(
             "the role {user} may not write {shown}, which tables.{name}.write = \"through\" needs; run GRANT INSERT, UPDATE, DELETE ON {shown} TO {user}"
         ));
     }
     let number: u32 = cell(row, 0).parse().unwrap_or(0);
     let mut mapping = mapping.clone();
-    columns(client, &mut mapping, number).await?;
-    let indexes = indexes(client, number).await?;
-    unique(&mut mapping, &indexes)?;
-    identity(&mapping, cell(row, 2), &indexes)?;
+    resolve_columns(client, &mut mapping, number).await?;
+    let indexes = fetch_indexes(client, number).await?;
+    check_unique(&mut mapping, &indexes)?;
+    check_identity(&mapping, cell(row, 2), &indexes)?;
     Ok(VerifiedTable {
         mapping: Arc::new(mapping),
         number,
@@ -309,7 +313,7 @@ struct Column<'r> {
 }
 
 /// Checks that the columns exist, and determines their types.
-async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<(), Error> {
+async fn resolve_columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<(), Error> {
     // Resolves domains to their base types. For an array, also returns the element type and the separator.
     let found = rows(
         client,
@@ -340,13 +344,13 @@ async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<
     let (shown, name) = (mapping.shown(), mapping.name.clone());
     let column = |column: &str, key: &str| {
         let Some(found_column) = found.get(column) else {
-            return setup(format!(
+            return setup_error(format!(
                 "{shown} has no column {column}; it has {}; correct tables.{name}.{key}",
                 found.keys().copied().collect::<Vec<_>>().join(", ")
             ));
         };
         if found_column.is_generated {
-            return setup(format!(
+            return setup_error(format!(
                 "the column {column} of {shown} is generated, and PostgreSQL does not replicate such columns; make it a plain one, filled by a trigger"
             ));
         }
@@ -368,14 +372,14 @@ async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<
             20 => SlotKind::Integer { max: i64::MAX },
             2950 => SlotKind::Uuid,
             _ => {
-                return setup(format!(
+                return setup_error(format!(
                     "the column {} of {shown} is of type {kind}, which cannot be a slot of a key; text, varchar, smallint, integer, bigint and uuid can: for a time, use a bigint such as microseconds since 1970",
                     slot.column
                 ));
             }
         };
         if slot.kind == SlotKind::Uuid && slot.width.is_some_and(|width| width != 36) {
-            return setup(format!(
+            return setup_error(format!(
                 "the column {} of {shown} is a uuid, which takes 36 bytes; write <{}:36> in tables.{name}.pattern",
                 slot.column, slot.name
             ));
@@ -397,7 +401,7 @@ async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<
     Ok(())
 }
 
-async fn indexes(client: &Client, number: u32) -> Result<Vec<Index>, Error> {
+async fn fetch_indexes(client: &Client, number: u32) -> Result<Vec<Index>, Error> {
     let found = rows(
         client,
         &format!(
@@ -417,7 +421,7 @@ async fn indexes(client: &Client, number: u32) -> Result<Vec<Index>, Error> {
 }
 
 /// Checks that no two rows can have the same key.
-fn unique(mapping: &mut Mapping, indexes: &[Index]) -> Result<(), Error> {
+fn check_unique(mapping: &mut Mapping, indexes: &[Index]) -> Result<(), Error> {
     let slots: Vec<&str> = mapping.slots.iter().map(|slot| &*slot.column).collect();
     let within = |index: &&Index| {
         index
@@ -430,7 +434,7 @@ fn unique(mapping: &mut Mapping, indexes: &[Index]) -> Result<(), Error> {
             mapping.unique.clone_from(&index.columns);
             Ok(())
         }
-        None => setup(format!(
+        None => setup_error(format!(
             "rows of {0} may have the same {1}, and then the same key; run CREATE UNIQUE INDEX ON {0} ({1}), or put more columns into tables.{2}.pattern",
             mapping.shown(),
             slots.join(", "),
@@ -440,19 +444,20 @@ fn unique(mapping: &mut Mapping, indexes: &[Index]) -> Result<(), Error> {
 }
 
 /// Checks that updates and deletes contain the key of the previous row.
-fn identity(mapping: &Mapping, identity: &str, indexes: &[Index]) -> Result<(), Error> {
-    let told = match identity {
+fn check_identity(mapping: &Mapping, identity: &str, indexes: &[Index]) -> Result<(), Error> {
+    let replica_identity = match identity {
         "f" => return Ok(()),
         "d" => indexes.iter().find(|index| index.is_primary),
         "i" => indexes.iter().find(|index| index.is_identity),
         _ => None,
     };
-    let has =
-        |column: &str| told.is_some_and(|index| index.columns.iter().any(|other| other == column));
+    let has = |column: &str| {
+        replica_identity.is_some_and(|index| index.columns.iter().any(|other| other == column))
+    };
     match mapping.slots.iter().find(|slot| !has(&slot.column)) {
         None => Ok(()),
-        Some(slot) => setup(format!(
-            "updates and deletes of {0} do not tell the column {1} of the row as it was; run ALTER TABLE {0} REPLICA IDENTITY FULL",
+        Some(slot) => setup_error(format!(
+            "updates and deletes of {0} do not include the old value of column {1}; run ALTER TABLE {0} REPLICA IDENTITY FULL",
             mapping.shown(),
             slot.column
         )),
@@ -460,7 +465,7 @@ fn identity(mapping: &Mapping, identity: &str, indexes: &[Index]) -> Result<(), 
 }
 
 /// Returns the tables of the publication.
-async fn published(
+async fn fetch_published(
     client: &Client,
     mappings: &[Mapping],
     publication: &str,
@@ -477,14 +482,14 @@ async fn published(
     tables.sort_unstable();
     tables.dedup();
     let Some(row) = found.first() else {
-        return setup(format!(
+        return setup_error(format!(
             "there is no publication {publication}; run CREATE PUBLICATION {publication} FOR TABLE {}",
             tables.join(", ")
         ));
     };
     if cell(row, 0) != "t" {
-        return setup(format!(
-            "the publication {publication} does not tell of all changes; run ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate')"
+        return setup_error(format!(
+            "the publication {publication} does not publish all changes; run ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate')"
         ));
     }
     rows(
@@ -499,7 +504,11 @@ async fn published(
 }
 
 /// Returns the reason why the publication lacks changes of a table.
-fn unpublished(published: &[Row], mapping: &Mapping, publication: &str) -> Option<String> {
+fn find_publication_fault(
+    published: &[Row],
+    mapping: &Mapping,
+    publication: &str,
+) -> Option<String> {
     let shown = mapping.shown();
     let mut rows = published.iter();
     let row = rows.find(|row| cell(row, 0) == mapping.schema && cell(row, 1) == mapping.table);
@@ -510,7 +519,7 @@ fn unpublished(published: &[Row], mapping: &Mapping, publication: &str) -> Optio
     };
     if row[2].is_some() {
         return Some(format!(
-            "the publication {publication} tells of some rows of {shown} only; add the table again without WHERE: ALTER PUBLICATION {publication} SET TABLE ..."
+            "the publication {publication} publishes only some rows of {shown}; add the table again without WHERE: ALTER PUBLICATION {publication} SET TABLE ..."
         ));
     }
     let columns: Vec<String> = serde_json::from_str(row[3].as_ref()?).unwrap_or_default();
@@ -518,6 +527,6 @@ fn unpublished(published: &[Row], mapping: &Mapping, publication: &str) -> Optio
         .columns()
         .find(|column| !columns.iter().any(|other| other == column))?;
     Some(format!(
-        "the publication {publication} does not tell of the column {missing} of {shown}; add the table again without a list of columns: ALTER PUBLICATION {publication} SET TABLE ..."
+        "the publication {publication} does not publish the column {missing} of {shown}; add the table again without a list of columns: ALTER PUBLICATION {publication} SET TABLE ..."
     ))
 }

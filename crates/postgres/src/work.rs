@@ -10,7 +10,7 @@ use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 
 use crate::catalog::Versions;
 use crate::connect::Pool;
-use crate::error::{Error, said};
+use crate::error::{Error, describe_error};
 use crate::mapping::Mapping;
 use crate::merge::{Loaded, Row};
 use crate::pgoutput::Cell;
@@ -41,7 +41,7 @@ pub async fn load(
     rows_max: u64,
 ) -> Result<Loaded, Error> {
     let mut sql = LOAD_BEGIN.to_owned();
-    let mut asked = Vec::new();
+    let mut selected = Vec::new();
     for (range, mapping, number) in &ranges {
         if let Some(select) = mapping.select(range, rows_max) {
             // Checks that the table that is read is the one whose changes are followed.
@@ -49,14 +49,14 @@ pub async fn load(
                 "SELECT {}::regclass::oid;{select}",
                 crate::sql::literal(&mapping.qualified())
             ));
-            asked.push((range, mapping, *number));
+            selected.push((range, mapping, *number));
         }
     }
     sql.push_str(LOAD_END);
     let connection = pool.get().await?;
-    let loaded = read(connection.client(), &sql, &asked, rows_max).await;
+    let loaded = read(connection.client(), &sql, &selected, rows_max).await;
     match &loaded {
-        Ok(_) => connection.give_back(),
+        Ok(_) => connection.release(),
         // Its transaction may still be open, so the connection is closed.
         Err(_) => drop(connection),
     }
@@ -66,17 +66,17 @@ pub async fn load(
 async fn read(
     client: &tokio_postgres::Client,
     sql: &str,
-    asked: &[(&Range, &Arc<Mapping>, u32)],
+    selected: &[(&Range, &Arc<Mapping>, u32)],
     rows_max: u64,
 ) -> Result<Loaded, Error> {
     let failed = |error: tokio_postgres::Error| {
         match error.as_db_error() {
         Some(db) if *db.code() == SqlState::QUERY_CANCELED => Error::Refused(
-            "the load took longer than postgres.statement_timeout_seconds: an index that begins with the columns of the pattern's first slots makes it quick"
+            "the load took longer than postgres.statement_timeout_seconds: an index that begins with the columns of the pattern's first slots makes it fast"
                 .to_owned(),
         ),
-        Some(_) => Error::Setup(format!("PostgreSQL refused a load: {}", said(&error))),
-        None => Error::Unreachable(format!("the connection to PostgreSQL broke: {}", said(&error))),
+        Some(_) => Error::Setup(format!("PostgreSQL refused a load: {}", describe_error(&error))),
+        None => Error::Unreachable(format!("the connection to PostgreSQL broke: {}", describe_error(&error))),
     }
     };
     let mut messages = pin!(client.simple_query_raw(sql).await.map_err(failed)?);
@@ -96,13 +96,13 @@ async fn read(
         };
         if statement == 2 {
             snapshot = row.get(0).and_then(Snapshot::parse);
-        } else if statement == 3 + 2 * asked.len() {
+        } else if statement == 3 + 2 * selected.len() {
             lsn = row.get(0).and_then(parse_lsn);
-        } else if let Some((range, mapping, number)) = asked.get((statement - 3) / 2) {
+        } else if let Some((range, mapping, number)) = selected.get((statement - 3) / 2) {
             if statement % 2 == 1 {
                 if row.get(0).and_then(|text| text.parse().ok()) != Some(*number) {
                     return Err(Error::Setup(format!(
-                        "the table {} is another than before",
+                        "the table {} was replaced by another one",
                         mapping.shown()
                     )));
                 }
@@ -115,7 +115,7 @@ async fn read(
                     mapping.shown()
                 )));
             }
-            if let Some(row) = taken(mapping, &row)?.filter(|(key, _)| range.contains(key)) {
+            if let Some(row) = to_row(mapping, &row)?.filter(|(key, _)| range.contains(key)) {
                 rows.push(row);
             }
         }
@@ -127,13 +127,13 @@ async fn read(
             rows,
         }),
         _ => Err(Error::Unreachable(
-            "PostgreSQL told no snapshot of a load".to_owned(),
+            "PostgreSQL returned no snapshot for a load".to_owned(),
         )),
     }
 }
 
 /// Converts a result row to a key and a value.
-fn taken(mapping: &Mapping, row: &SimpleQueryRow) -> Result<Option<Row>, Error> {
+fn to_row(mapping: &Mapping, row: &SimpleQueryRow) -> Result<Option<Row>, Error> {
     let cell = |at: usize| match row.get(at) {
         Some(text) => Cell::Text(Bytes::copy_from_slice(text.as_bytes())),
         None => Cell::Null,
@@ -167,7 +167,7 @@ pub async fn write(
     let mapping = |key: &[u8]| {
         let mut mappings = mappings.iter();
         let found = mappings.find(|mapping| key.starts_with(&mapping.prefix));
-        found.ok_or_else(|| Error::Refused("the key is of no table of PostgreSQL's".to_owned()))
+        found.ok_or_else(|| Error::Refused("the key belongs to no table in PostgreSQL".to_owned()))
     };
     let mut statements = Vec::new();
     match write {
@@ -197,13 +197,16 @@ pub async fn write(
         Some(db) if *db.code() == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
             Error::Refused("value is not an integer or out of range".to_owned())
         }
-        Some(_) => Error::Refused(format!("PostgreSQL refused the write: {}", said(&error))),
+        Some(_) => Error::Refused(format!(
+            "PostgreSQL refused the write: {}",
+            describe_error(&error)
+        )),
         None => Error::Unknown(format!(
-            "the connection to PostgreSQL broke: {}; whether the write was made is unknown",
-            said(&error)
+            "the connection to PostgreSQL broke: {}; the write may have been executed",
+            describe_error(&error)
         )),
     })?;
-    connection.give_back();
+    connection.release();
     let mut statement = 0;
     let mut committed = CommittedWrite {
         written: Written { rows: 0, sum: None },
@@ -243,15 +246,16 @@ pub struct Beat {
     pub versions: Versions,
 }
 
-/// Queries the state of PostgreSQL. `look` is the statement that reads the versions of its catalogs, or empty.
-pub async fn beat(pool: &Pool, look: &str) -> Result<Beat, Error> {
-    let sql =
-        format!("SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text; {look}");
+/// Queries the state of PostgreSQL. `version_query` is the statement that reads the versions of its catalogs, or empty.
+pub async fn beat(pool: &Pool, version_query: &str) -> Result<Beat, Error> {
+    let sql = format!(
+        "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text; {version_query}"
+    );
     let mut rows = rows(pool, &sql).await?.into_iter();
     let row = rows.next();
     let found = row.and_then(|row| Some((parse_lsn(row.get(0)?)?, Snapshot::parse(row.get(1)?)?)));
-    let (lsn, snapshot) = found
-        .ok_or_else(|| Error::Unreachable("PostgreSQL does not tell its position".to_owned()))?;
+    let (lsn, snapshot) =
+        found.ok_or_else(|| Error::Unreachable("PostgreSQL returned no position".to_owned()))?;
     let mut versions = Versions::default();
     rows.for_each(|row| versions.take(&row));
     Ok(Beat {
@@ -273,10 +277,10 @@ pub async fn rows(pool: &Pool, sql: &str) -> Result<Vec<SimpleQueryRow>, Error> 
     let messages = messages.map_err(|error| {
         Error::Unreachable(format!(
             "the connection to PostgreSQL broke: {}",
-            said(&error)
+            describe_error(&error)
         ))
     })?;
-    connection.give_back();
+    connection.release();
     let rows = messages.into_iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,

@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The server that receives the request.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct BrowserRequest {
     /// The server's name in error messages, such as "this server".
     pub what: &'static str,
     pub listens: SocketAddr,
@@ -22,19 +22,24 @@ pub struct Asked {
     pub marker: Option<&'static str>,
 }
 
-impl Asked {
+impl BrowserRequest {
     /// Checks a request. `header` returns a header's value by its name, in any case. `is_open` is true for paths that pages of
     /// any site may open: the server's own pages, and responses without data or cost.
     ///
     /// # Errors
     /// The request must be rejected. The text is for its sender.
-    pub fn judge<'a>(
+    pub fn authorize<'a>(
         &self,
         method: &str,
         header: impl Fn(&str) -> Option<&'a str>,
         is_open: bool,
     ) -> Result<(), String> {
-        refuse_other_site(self.what, self.listens, Came::of(&header), is_open)?;
+        refuse_other_site(
+            self.what,
+            self.listens,
+            Source::from_headers(&header),
+            is_open,
+        )?;
         if matches!(method, "GET" | "HEAD")
             || is_json(header("content-type"))
             || self.marker.is_some_and(|marker| header(marker).is_some())
@@ -53,7 +58,7 @@ impl Asked {
 
 /// The origin of a request, according to its headers.
 #[derive(Debug, Clone, Copy, Default)]
-struct Came<'a> {
+struct Source<'a> {
     host: Option<&'a str>,
     origin: Option<&'a str>,
     /// `Sec-Fetch-Site`.
@@ -62,9 +67,9 @@ struct Came<'a> {
     mode: Option<&'a str>,
 }
 
-impl<'a> Came<'a> {
-    fn of(header: impl Fn(&str) -> Option<&'a str>) -> Came<'a> {
-        Came {
+impl<'a> Source<'a> {
+    fn from_headers(header: impl Fn(&str) -> Option<&'a str>) -> Source<'a> {
+        Source {
             host: header("host"),
             origin: header("origin"),
             site: header("sec-fetch-site"),
@@ -77,16 +82,16 @@ impl<'a> Came<'a> {
 fn refuse_other_site(
     what: &str,
     listens: SocketAddr,
-    came: Came<'_>,
+    source: Source<'_>,
     is_open: bool,
 ) -> Result<(), String> {
-    let host = came.host.unwrap_or("");
+    let host = source.host.unwrap_or("");
     if listens.ip().is_loopback() && !host.is_empty() && !is_local_name(host) {
         return Err(format!(
-            "{what} listens on loopback only and was asked as {host:?}; ask it as localhost or 127.0.0.1"
+            "{what} listens on loopback only, and the request was for host {host:?}; use localhost or 127.0.0.1"
         ));
     }
-    if let Some(origin) = came.origin {
+    if let Some(origin) = source.origin {
         let of_origin = origin.split_once("://").map_or(origin, |(_, rest)| rest);
         if !of_origin.eq_ignore_ascii_case(host) {
             return Err(format!(
@@ -95,10 +100,10 @@ fn refuse_other_site(
         }
     }
     // "none": the user typed the address or opened a bookmark.
-    let is_ours = came
+    let is_ours = source
         .site
         .is_none_or(|site| matches!(site, "same-origin" | "none"));
-    let is_opened = is_open && came.mode.is_none_or(|mode| mode == "navigate");
+    let is_opened = is_open && source.mode.is_none_or(|mode| mode == "navigate");
     if is_ours || is_opened {
         return Ok(());
     }
@@ -130,17 +135,17 @@ mod tests {
 
     #[track_caller]
     fn check(listens: &str, host: &str, origin: Option<&str>, allowed: bool) {
-        let came = Came {
+        let source = Source {
             host: Some(host),
             origin,
-            ..Came::default()
+            ..Source::default()
         };
-        let verdict = refuse_other_site("this server", listens.parse().unwrap(), came, false);
+        let verdict = refuse_other_site("this server", listens.parse().unwrap(), source, false);
         assert_eq!(verdict.is_ok(), allowed, "{verdict:?}");
     }
 
     #[test]
-    fn pages_of_other_sites_are_refused_and_tools_are_not() {
+    fn pages_of_other_sites_are_refused_and_tools_are_accepted() {
         let (here, anywhere) = ("127.0.0.1:7070", "0.0.0.0:7070");
         check(here, "localhost:7070", None, true);
         check(here, "[::1]:7070", None, true);
@@ -159,9 +164,9 @@ mod tests {
 
     /// An image on a page of another site has no `Origin`, and could start a dump.
     #[test]
-    fn what_a_browser_says_is_another_sites_is_refused_but_for_opening_a_page() {
+    fn cross_site_requests_are_refused_except_page_navigation() {
         let verdict = |site, mode, is_open| {
-            let came = Came {
+            let source = Source {
                 host: Some("localhost:7070"),
                 origin: None,
                 site: Some(site),
@@ -170,7 +175,7 @@ mod tests {
             refuse_other_site(
                 "this server",
                 "127.0.0.1:7070".parse().unwrap(),
-                came,
+                source,
                 is_open,
             )
             .is_ok()
@@ -191,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn where_a_request_comes_from_is_read_from_its_headers() {
-        let came = Came::of(|name| match name {
+    fn the_source_of_a_request_is_read_from_its_headers() {
+        let source = Source::from_headers(|name| match name {
             "host" => Some("localhost:7070"),
             "origin" => Some("null"),
             "sec-fetch-site" => Some("cross-site"),
@@ -200,7 +205,7 @@ mod tests {
             _ => None,
         });
         assert_eq!(
-            (came.host, came.origin, came.site, came.mode),
+            (source.host, source.origin, source.site, source.mode),
             (
                 Some("localhost:7070"),
                 Some("null"),
@@ -208,13 +213,13 @@ mod tests {
                 Some("no-cors")
             )
         );
-        assert_eq!(Came::of(|_| None).host, None);
+        assert_eq!(Source::from_headers(|_| None).host, None);
     }
 
     #[test]
-    fn only_what_another_sites_page_cannot_send_changes_something() {
+    fn only_requests_that_other_sites_cannot_send_change_state() {
         let check = |marker, method, header: Option<(&str, &'static str)>, allowed| {
-            let asked = Asked {
+            let request = BrowserRequest {
                 what: "this server",
                 listens: "127.0.0.1:7070".parse().unwrap(),
                 marker,
@@ -223,7 +228,7 @@ mod tests {
                 Some((sent, value)) if name.eq_ignore_ascii_case(sent) => Some(value),
                 _ => (name == "host").then_some("localhost:7070"),
             };
-            let verdict = asked.judge(method, find, false);
+            let verdict = request.authorize(method, find, false);
             assert_eq!(verdict.is_ok(), allowed, "{verdict:?}");
         };
         for marker in [None, Some("X-Larder")] {
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_told_by_its_type_whatever_the_parameters() {
+    fn json_is_recognized_by_its_type_with_any_parameters() {
         assert!(is_json(Some("application/json")));
         assert!(is_json(Some("Application/JSON ; charset=utf-8")));
         assert!(!is_json(Some("text/plain")));

@@ -56,8 +56,8 @@ impl ColumnLimit {
     pub const EVERY: &str = "*";
 
     /// Returns the limits of a request, and those of `others` for columns without a limit in the request.
-    pub fn merged(asked: Vec<ColumnLimit>, others: &[ColumnLimit]) -> Vec<ColumnLimit> {
-        let mut all = asked;
+    pub fn merge(requested: Vec<ColumnLimit>, others: &[ColumnLimit]) -> Vec<ColumnLimit> {
+        let mut all = requested;
         for other in others {
             if !all.iter().any(|it| it.column == other.column) {
                 all.push(other.clone());
@@ -97,13 +97,13 @@ pub struct StoreLimit {
 
 impl StoreLimit {
     /// Returns the limits of a store among the entries of a valid configuration. Limits that name the store are first.
-    pub fn of_store(entries: &[String], store: &str) -> Vec<ColumnLimit> {
+    pub fn for_store(entries: &[String], store: &str) -> Vec<ColumnLimit> {
         let parsed: Vec<StoreLimit> = entries.iter().filter_map(|it| it.parse().ok()).collect();
         let of = |name: &str| -> Vec<ColumnLimit> {
             let some = parsed.iter().filter(|it| it.store == name);
             some.map(|it| it.limit.clone()).collect()
         };
-        ColumnLimit::merged(of(store), &of(ColumnLimit::EVERY))
+        ColumnLimit::merge(of(store), &of(ColumnLimit::EVERY))
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_of_a_column_or_of_all() {
+    fn a_limit_applies_to_a_column_or_to_all() {
         for (text, column, limit) in [
             ("5", "*", 5.0),
             ("0.25", "*", 0.25),
@@ -167,16 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn a_stores_own_limits_come_before_those_of_all() {
+    fn limits_of_a_store_precede_limits_of_all_stores() {
         let entries: Vec<String> = ["*/*:20", "prices/price:5", "other/price:1", "*/price:9"]
             .map(str::to_owned)
             .to_vec();
-        let told = |store| -> Vec<String> {
-            let limits = StoreLimit::of_store(&entries, store);
+        let shown = |store| -> Vec<String> {
+            let limits = StoreLimit::for_store(&entries, store);
             limits.iter().map(ToString::to_string).collect()
         };
-        assert_eq!(told("prices"), ["price:5", "*:20"]);
-        assert_eq!(told("third"), ["*:20", "price:9"]);
+        assert_eq!(shown("prices"), ["price:5", "*:20"]);
+        assert_eq!(shown("third"), ["*:20", "price:9"]);
         for bad in ["price:5", "/price:5", "a b/price:5", "prices/price"] {
             assert!(bad.parse::<StoreLimit>().is_err(), "{bad}");
         }

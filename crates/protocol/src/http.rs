@@ -8,7 +8,7 @@ mod cluster;
 use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use larder_types::{StoreName, WhichVersion};
+use larder_types::{StoreName, VersionSelector};
 use serde::{Deserialize, Serialize};
 
 use crate::errors::Code;
@@ -16,9 +16,9 @@ use crate::errors::Code;
 pub use crate::gates::{Canary, ColumnLimit, Gates, StoreLimit};
 
 pub use cluster::{
-    ClusterAnswer, ClusterAsk, ClusterClock, ClusterFlow, ClusterKept, ClusterKeptCopies,
-    ClusterMember, ClusterMoves, ClusterPlan, ClusterPull, ClusterPush, ClusterPushEnd,
-    ClusterRecover, ClusterRecovery, ClusterRecoveryMember, ClusterSettings, ClusterSettingsWanted,
+    ClusterAnswer, ClusterClock, ClusterFlow, ClusterKept, ClusterKeptCopies, ClusterMember,
+    ClusterMoves, ClusterPlan, ClusterPull, ClusterPush, ClusterPushEnd, ClusterRecover,
+    ClusterRecovery, ClusterRecoveryMember, ClusterRequest, ClusterSettings, ClusterSettingsChange,
     ClusterShare, ClusterSlots, ClusterStatus, ClusterStore, ClusterWaiting,
 };
 
@@ -99,7 +99,7 @@ pub struct BuiltStatus {
 
 impl BuiltStatus {
     /// Formats the inputs for people: the first `named` by name, then the number of others.
-    pub fn inputs_line(&self, named: usize) -> String {
+    pub fn describe_inputs(&self, named: usize) -> String {
         let mut line = self.inputs[..self.inputs.len().min(named)].join(", ");
         let more = self.inputs.len().saturating_sub(named) as u64 + self.more_inputs;
         if more > 0 {
@@ -273,7 +273,7 @@ pub enum PullState {
 
 impl PullState {
     /// Returns true for the three final states.
-    pub fn is_over(self) -> bool {
+    pub fn has_ended(self) -> bool {
         matches!(
             self,
             PullState::Done | PullState::Failed | PullState::Cancelled
@@ -305,7 +305,7 @@ impl std::fmt::Display for PullState {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapRequest {
-    pub version: WhichVersion,
+    pub version: VersionSelector,
     /// Swaps even if the version is damaged, or is empty while the live one is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -316,7 +316,7 @@ pub struct SwapRequest {
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<WhichVersion>,
+    pub version: Option<VersionSelector>,
     /// As in [`SwapRequest`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -335,7 +335,7 @@ pub struct SwapResult {
 #[serde(deny_unknown_fields)]
 pub struct VerifyRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<WhichVersion>,
+    pub version: Option<VersionSelector>,
 }
 
 /// The response to a verification without damage. Damage is reported as an error with the code `CORRUPTED`.
@@ -502,7 +502,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_request_needs_only_a_source_and_refuses_what_it_does_not_know() {
+    fn a_pull_request_needs_only_a_source_and_rejects_unknown_fields() {
         let request: PullRequest = serde_json::from_str(r#"{"source":"/data/v1"}"#).unwrap();
         assert!(request.activate && request.gates.is_none());
         let error = serde_json::from_str::<PullRequest>(r#"{"source":"/d","activat":true}"#)
@@ -512,14 +512,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_given_exactly_beside_the_lossy_text() {
+    fn bytes_that_are_not_utf8_are_given_exactly_beside_the_lossy_text() {
         let record = Record::from_bytes(b"k", &[0xff, 0x00]);
         assert_eq!(record.key_base64, None);
         assert_eq!(record.value_base64.as_deref(), Some("/wA="));
     }
 
     #[test]
-    fn many_inputs_are_counted_and_not_all_named() {
+    fn many_inputs_are_summarized_by_their_count() {
         let built = |inputs: &[&str], more_inputs| BuiltStatus {
             inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
             more_inputs,
@@ -531,8 +531,11 @@ mod tests {
             collect_as: None,
             options: BTreeMap::new(),
         };
-        assert_eq!(built(&["a", "b"], 0).inputs_line(3), "a, b");
-        assert_eq!(built(&["a", "b", "c"], 5).inputs_line(2), "a, b and 6 more");
+        assert_eq!(built(&["a", "b"], 0).describe_inputs(3), "a, b");
+        assert_eq!(
+            built(&["a", "b", "c"], 5).describe_inputs(2),
+            "a, b and 6 more"
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn batches(frame: &Bound<'_, PyAny>) -> PyResult<Batches> {
     let Ok(method) = frame.getattr("__arrow_c_stream__") else {
         let what = frame.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "{what} does not hand its rows over by the Arrow C stream interface (__arrow_c_stream__)"
+            "{what} does not export its rows by the Arrow C stream interface (__arrow_c_stream__)"
         )));
     };
     let made = method.call0()?;
@@ -33,18 +33,18 @@ pub fn batches(frame: &Bound<'_, PyAny>) -> PyResult<Batches> {
 
 /// Record batches for consumers of a C stream: pyarrow, Polars, pandas, DuckDB. They can be consumed once.
 #[pyclass(frozen, module = "larder._native")]
-pub struct Stream(Mutex<Option<Held>>);
+pub struct Stream(Mutex<Option<SendStream>>);
 
 /// The contents of a capsule.
 #[repr(transparent)]
-struct Held(CStream);
+struct SendStream(CStream);
 
 // SAFETY: a stream is not bound to a thread: it is produced by an iterator that is `Send`.
-unsafe impl Send for Held {}
+unsafe impl Send for SendStream {}
 
 impl Stream {
     pub fn new(stream: CStream) -> Stream {
-        Stream(Mutex::new(Some(Held(stream))))
+        Stream(Mutex::new(Some(SendStream(stream))))
     }
 }
 

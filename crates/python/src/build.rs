@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use larder_batch::profile::{self, Before};
+use larder_batch::profile::{self, PreviousVersion};
 use larder_batch::{Builder, Manifest, RowWriter};
 use larder_ingest::{
     Batches, InputOptions, RowSink, SinkError, Summary, ingest, ingest_batches, seq_after,
@@ -62,7 +62,7 @@ pub fn build(
     let rows = rows.map(Source::of).transpose()?;
     let deleted = deleted.map(Source::of).transpose()?;
     without_lock(py, move || {
-        build_judged(&options, out, |builder| {
+        build_with_gates(&options, out, |builder| {
             let mut done = Summary::default();
             if let Some(rows) = rows {
                 done = rows.ingest(options.input()?, &|| Box::new(sink(builder)))?;
@@ -135,7 +135,7 @@ impl RowSink for Removed<'_> {
     }
 }
 
-fn build_judged(
+fn build_with_gates(
     options: &Options,
     out: &str,
     feed: impl FnOnce(&Builder) -> PyResult<Summary>,
@@ -147,9 +147,9 @@ fn build_judged(
         build.profile = options.profile;
         let builder = Builder::new(build, folder).map_err(failed)?;
         let done = feed(&builder)?;
-        refuse_empty(options, &done)?;
+        reject_empty(options, &done)?;
         let manifest =
-            (builder.finish_judged(&|_| {}, &|manifest| gates.judge(manifest))).map_err(failed)?;
+            (builder.finish_checked(&|_| {}, &|manifest| gates.judge(manifest))).map_err(failed)?;
         Ok((manifest, done.skipped))
     };
     let (manifest, skipped) = match place.as_local() {
@@ -178,42 +178,43 @@ impl Gates<'_> {
     /// # Errors
     /// If the version for comparison does not exist.
     pub fn of(options: &Options) -> PyResult<Gates<'_>> {
-        let before = options.against.as_deref().map(earlier).transpose()?;
+        let before = options.against.as_deref().map(read_previous).transpose()?;
         Ok(Gates { options, before })
     }
 
     /// # Errors
     /// The messages of all gates that reject the version.
     pub fn judge(&self, manifest: &Manifest) -> Result<(), larder_batch::Error> {
-        let before = (self.before.as_ref()).map(|(name, manifest)| Before { name, manifest });
-        let verdicts = profile::judge(&self.options.limits(), manifest, before);
-        let told: Vec<String> = (verdicts.into_iter())
+        let before =
+            (self.before.as_ref()).map(|(name, manifest)| PreviousVersion { name, manifest });
+        let verdicts = profile::evaluate_gates(&self.options.limits(), manifest, before);
+        let reasons: Vec<String> = (verdicts.into_iter())
             .filter(|it| !it.is_passed)
-            .map(|it| it.told)
-            .chain(nothing_left(self.options, manifest))
+            .map(|it| it.message)
+            .chain(reject_empty_result(self.options, manifest))
             .collect();
-        if told.is_empty() {
+        if reasons.is_empty() {
             Ok(())
         } else {
-            Err(larder_batch::Error::Refused(told.join("; ")))
+            Err(larder_batch::Error::Refused(reasons.join("; ")))
         }
     }
 }
 
 /// Returns the version with which gates compare, and its name.
-fn earlier(against: &str) -> PyResult<(String, Manifest)> {
+fn read_previous(against: &str) -> PyResult<(String, Manifest)> {
     let location = place(against)?;
     let name = format!("the version at {location}");
     Ok((name, read_manifest(&location)?))
 }
 
 /// Returns the reason for rejecting a delta that removes all records.
-fn nothing_left(options: &Options, manifest: &Manifest) -> Option<String> {
-    let refused = manifest.nothing_left("allow_empty=True");
+fn reject_empty_result(options: &Options, manifest: &Manifest) -> Option<String> {
+    let refused = manifest.reject_empty_delta("allow_empty=True");
     refused.filter(|_| !options.allow_empty)
 }
 
-fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {
+fn reject_empty(options: &Options, done: &Summary) -> PyResult<()> {
     match (done.rows, done.skipped) {
         // A delta without changes.
         (0, 0) if options.is_of_changes() => Ok(()),

@@ -29,7 +29,7 @@ create_exception!(
     larder,
     Error,
     PyException,
-    "What larder could not do, and why."
+    "A larder operation failed; the message contains the reason."
 );
 
 /// Converts an error to `larder.Error`.

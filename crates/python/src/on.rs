@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_batch::{Base, Error, Manifest, On, Partitions, SegmentEntry, Version, served};
+use larder_batch::{Base, DeltaBase, Error, Manifest, Partitions, SegmentEntry, Version, served};
 use larder_remote::Location;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -68,11 +68,11 @@ fn read(url: &str) -> PyResult<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// If there is no version, a different one, or one that cannot be a base for this store.
-pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
+pub fn open(options: &Options, target: &str) -> PyResult<Option<DeltaBase>> {
     let Some(on) = &options.on else {
         return Ok(None);
     };
-    let base_place = served::numbered(&absolute(&on.place)?, read)?;
+    let base_place = served::live_version_url(&absolute(&on.place)?, read)?;
     let location = place(&base_place)?;
     let manifest = read_manifest(&location)?;
     if let Some(digest) = on.digest.as_ref().filter(|it| **it != manifest.digest) {
@@ -88,7 +88,7 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
         )));
     }
     if let Some(base) = &manifest.built
-        && let Some(why) = options.built_on(Some(base))?.is_unlike(base)
+        && let Some(why) = options.built_on(Some(base))?.find_mismatch(base)
     {
         return Err(bad_argument(why));
     }
@@ -96,7 +96,7 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
         let here = Partitions::read(folder, &manifest).map_err(failed)?;
         if here.len() < manifest.partitions as usize {
             return Err(failed(format!(
-                "nothing can be built on {location}: it is a part of a version; name the place of the whole"
+                "nothing can be built on {location}: it is a part of a version; name the location of the complete version"
             )));
         }
     }
@@ -104,7 +104,7 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
     let base = match location.as_local().map(PathBuf::from) {
         Some(folder) => {
             let open = Box::new(move |partition| Version::open_partition(&folder, partition));
-            Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?
+            Base::from_parts(manifest, open, &base_place, &target).map_err(failed)?
         }
         None => {
             let roots = served::roots(&manifest, &base_place, |file| {
@@ -116,11 +116,11 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
                 let fetched = fetch(&from, &of, partition, &options);
                 fetched.map_err(|error| replaced(&location, &of).unwrap_or(error))
             });
-            let base = Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?;
+            let base = Base::from_parts(manifest, open, &base_place, &target).map_err(failed)?;
             base.with_roots(roots)
         }
     };
-    Ok(Some(On {
+    Ok(Some(DeltaBase {
         base: Arc::new(base),
         is_full: on.full,
     }))
@@ -136,7 +136,7 @@ fn fetch(
 ) -> Result<Version, Error> {
     let lost = |detail: String| Error::State { detail };
     let temp = temp_folder(options).map_err(|error| lost(error.to_string()))?;
-    for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
+    for (root, entry) in roots.iter().zip(manifest.partition_entries(partition)) {
         if is_interrupted() {
             return Err(Error::Cancelled);
         }
@@ -195,5 +195,5 @@ pub fn base(py: Python<'_>, options: &str, out: &str) -> PyResult<(String, u32)>
 
 /// Returns an absolute path, or the URL.
 fn absolute(text: &str) -> PyResult<String> {
-    place(text)?.told_as(text).map_err(failed)
+    place(text)?.absolute_form(text).map_err(failed)
 }

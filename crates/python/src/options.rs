@@ -119,19 +119,19 @@ impl Options {
             ValueSpec::MessagePack => CollectAs::MessagePack,
             ValueSpec::Json => CollectAs::Json,
         };
-        let Some(asked) = self.collect_as else {
+        let Some(requested) = self.collect_as else {
             return Ok(own);
         };
         let fits = match self.value {
-            Some(_) => asked != CollectAs::MessagePack,
-            None => asked == own,
+            Some(_) => requested != CollectAs::MessagePack,
+            None => requested == own,
         };
         match (fits, self.on_duplicate) {
-            (true, OnDuplicate::Collect) => Ok(asked),
+            (true, OnDuplicate::Collect) => Ok(requested),
             (true, _) => Err(bad_argument("collect_as is of on_duplicate=\"collect\"")),
             (false, _) => Err(bad_argument(format!(
                 "collect_as={:?} does not fit these values; they are collected as {:?}",
-                asked.name(),
+                requested.name(),
                 own.name()
             ))),
         }
@@ -206,8 +206,8 @@ impl Options {
     /// Like [`Options::parse`], and those of opening the base.
     pub fn build_at(&self, target: &str) -> PyResult<BuildOptions> {
         let mut options = self.build()?;
-        options.on = on::open(self, target)?;
-        let on = options.on.as_ref();
+        options.delta_base = on::open(self, target)?;
+        let on = options.delta_base.as_ref();
         let base = on.and_then(|on| on.base.manifest().built.as_ref());
         options.built = Some(self.built_on(base)?);
         Ok(options)
@@ -240,7 +240,7 @@ impl Options {
         if let Some(base) = base
             && self.on.as_ref().is_some_and(|on| on.keys_only)
         {
-            built.take_values_of(base);
+            built.copy_value_format(base);
         }
         Ok(built)
     }

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use larder_batch::delta::{self, Said};
+use larder_batch::delta::{self, MarkedValue};
 use larder_batch::manifest::partition_of;
 use larder_batch::profile::{Collector, Shape};
-use larder_batch::{Builder, Built, Manifest, SegmentPart};
+use larder_batch::{Builder, Built, BuiltSegment, Manifest};
 use larder_ingest::{
     BundleOptions, RowSink, SinkError, WriteValue, assemble_c_stream, ingest_bundles,
 };
@@ -46,7 +46,7 @@ pub fn assemble(
     } else {
         options.input()?
     };
-    let written: WriteValue = match (is_removed, options.is_of_changes()) {
+    let write_value: WriteValue = match (is_removed, options.is_of_changes()) {
         (true, _) => Box::new(|_, out| out.push(delta::REMOVED)),
         (false, true) => Box::new(|value, out| {
             out.extend_from_slice(value);
@@ -57,7 +57,7 @@ pub fn assemble(
     let slots = SlotPrefix::new(format!("{}:", options.store).as_bytes());
     let bundling = BundleOptions {
         partition_of: Box::new(move |key| partition_of(slots.slot(key), partitions)),
-        written,
+        write_value,
         targets,
         bundle_bytes_max,
         open_bytes_max: usize::try_from(options.memory()?.0 / 8).unwrap_or(usize::MAX),
@@ -69,7 +69,7 @@ pub fn assemble(
 
 /// The output of a task: a description of each segment for [`finish`], and the collected profile data, if a profile
 /// is requested.
-type Written = (Vec<String>, Option<Cow<'static, [u8]>>);
+type WrittenParts = (Vec<String>, Option<Cow<'static, [u8]>>);
 
 /// Writes the segments from the output of [`assemble`] for all rows of some partitions.
 #[pyfunction]
@@ -78,7 +78,7 @@ pub fn write_parts(
     frame: &Bound<'_, PyAny>,
     options: &str,
     out: &str,
-) -> PyResult<Written> {
+) -> PyResult<WrittenParts> {
     let options = Options::parse(options)?;
     let batches = arrow::batches(frame)?;
     without_lock(py, move || {
@@ -88,7 +88,7 @@ pub fn write_parts(
             let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
                 let sink = sink(builder);
                 Ok(if is_of_changes {
-                    Box::new(Marked(sink))
+                    Box::new(MarkedSink(sink))
                 } else {
                     Box::new(sink)
                 })
@@ -100,13 +100,13 @@ pub fn write_parts(
 }
 
 /// Receives rows whose values have the delta marker.
-struct Marked<'a>(Sink<'a>);
+struct MarkedSink<'a>(Sink<'a>);
 
-impl RowSink for Marked<'_> {
+impl RowSink for MarkedSink<'_> {
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
-        match delta::said(value) {
-            Some(Said::Value(value)) => self.0.row(seq, key, value),
-            Some(Said::Removed) => self.0.removed(seq, key),
+        match delta::decode(value) {
+            Some(MarkedValue::Value(value)) => self.0.row(seq, key, value),
+            Some(MarkedValue::Removed) => self.0.removed(seq, key),
             None => Err("a row came otherwise than it was sent".into()),
         }
     }
@@ -125,7 +125,7 @@ fn write(
     out: &str,
     place: &larder_remote::Location,
     feed: impl FnOnce(&Builder) -> PyResult<()>,
-) -> PyResult<Written> {
+) -> PyResult<WrittenParts> {
     let temp = temp_folder(options)?;
     let folder = temp.path().join("parts");
     let mut build = options.build_at(out)?;
@@ -156,7 +156,7 @@ pub fn merge_collected(
 }
 
 fn merged(collected: &[PyBackedBytes], built: &Built) -> PyResult<Collector> {
-    let shape = Shape::of(built).ok_or_else(|| failed("these values have no columns"))?;
+    let shape = Shape::from_built(built).ok_or_else(|| failed("these values have no columns"))?;
     let mut all = Collector::new(shape.clone());
     for bytes in collected {
         all.merge(Collector::decode(shape.clone(), bytes).map_err(failed)?);
@@ -198,7 +198,7 @@ pub fn finish(
         let place = place(out)?;
         let gates = Gates::of(&options)?;
         let parts = parts.iter().map(|text| serde_json::from_str(text));
-        let mut parts: Vec<SegmentPart> = parts.collect::<Result<_, _>>().map_err(failed)?;
+        let mut parts: Vec<BuiltSegment> = parts.collect::<Result<_, _>>().map_err(failed)?;
         if parts.is_empty() && !options.allow_empty && !options.is_of_changes() {
             return Err(failed(
                 "the input holds no rows; a version without records is built only with allow_empty=True",
@@ -215,12 +215,13 @@ pub fn finish(
         let there: BTreeSet<usize> = (parts.iter())
             .map(|part| part.entry.partition.0 as usize)
             .collect();
-        let missing = empty.finish_parts_of(&|partition| !there.contains(&partition), &|_| {});
+        let missing =
+            empty.finish_selected_parts(&|partition| !there.contains(&partition), &|_| {});
         for part in missing.map_err(failed)? {
             put(&folder, &place, &part.entry.file)?;
             parts.push(part);
         }
-        let manifest = Manifest::of_parts(&build, built, parts).map_err(failed)?;
+        let manifest = Manifest::from_parts(&build, built, parts).map_err(failed)?;
         gates.judge(&manifest).map_err(failed)?;
         let text = text(&manifest);
         std::fs::write(folder.join(Manifest::FILE), &text).map_err(failed)?;

@@ -35,11 +35,11 @@ fn key<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
 
 impl Store {
     /// Checks, after values were copied from the files, that no file was truncated in the meantime.
-    fn whole<T>(&self, read: T) -> PyResult<T> {
-        if self.0.is_whole() {
+    fn check_complete<T>(&self, read: T) -> PyResult<T> {
+        if self.0.is_intact() {
             Ok(read)
         } else {
-            Err(failed(self.0.lost()))
+            Err(failed(self.0.lost_pages_error()))
         }
     }
 }
@@ -67,23 +67,23 @@ impl Store {
     fn get<'py>(
         &self,
         py: Python<'py>,
-        wanted: &Bound<'py, PyAny>,
+        given: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.0.get(&key(wanted)?).map_err(failed)?;
-        self.whole(found.map(|value| PyBytes::new(py, &value)))
+        let found = self.0.get(&key(given)?).map_err(failed)?;
+        self.check_complete(found.map(|value| PyBytes::new(py, &value)))
     }
 
-    fn __contains__(&self, wanted: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let found = self.0.get(&key(wanted)?).map_err(failed)?;
+    fn __contains__(&self, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let found = self.0.get(&key(given)?).map_err(failed)?;
         Ok(found.is_some())
     }
 
     fn get_many<'py>(
         &self,
         py: Python<'py>,
-        wanted: Vec<Bound<'py, PyAny>>,
+        keys: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let keys = wanted.iter().map(key).collect::<PyResult<Vec<_>>>()?;
+        let keys = keys.iter().map(key).collect::<PyResult<Vec<_>>>()?;
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let mut found = Vec::with_capacity(keys.len());
         self.0.get_many(&keys, &mut found);
@@ -92,7 +92,7 @@ impl Store {
             Ok(value.map(|value| PyBytes::new(py, &value)))
         });
         let values = values.collect::<PyResult<Vec<_>>>()?;
-        self.whole(values)
+        self.check_complete(values)
     }
 
     /// Reads every byte and verifies every digest.

@@ -69,22 +69,23 @@ impl Allowed {
     /// # Errors
     /// Names the invalid entry and describes the valid forms.
     pub fn parse(entries: &[String]) -> std::result::Result<Arc<Allowed>, String> {
-        let entries: std::result::Result<_, _> = entries.iter().map(|text| entry(text)).collect();
+        let entries: std::result::Result<_, _> =
+            entries.iter().map(|text| parse_entry(text)).collect();
         Ok(Arc::new(Allowed(entries?)))
     }
 
     /// Checks whether the location may be read, as far as its text determines it.
     pub(crate) fn check(&self, location: &Location) -> Result<()> {
         let is_allowed = match &location.place {
-            Place::Local(path) => self.names_path(path),
+            Place::Local(path) => self.allows_path(path),
             Place::Http(url) => return self.check_url(url).map_err(|why| denied(location, why.0)),
-            Place::Store { url, .. } => self.names_url(url),
-            Place::Hdfs(hdfs) => self.names_hdfs(hdfs),
+            Place::Store { url, .. } => self.allows_url(url),
+            Place::Hdfs(hdfs) => self.allows_hdfs(hdfs),
         };
         if is_allowed {
             Ok(())
         } else {
-            Err(denied(location, NOT_NAMED.to_owned()))
+            Err(denied(location, NOT_ALLOWED.to_owned()))
         }
     }
 
@@ -95,7 +96,7 @@ impl Allowed {
         if self.folders().any(inside) {
             Ok(())
         } else {
-            Err(denied(location, LEADS_OUT.to_owned()))
+            Err(denied(location, LINK_ESCAPES.to_owned()))
         }
     }
 
@@ -113,35 +114,35 @@ impl Allowed {
         if self.folders().any(inside) {
             Ok(())
         } else {
-            Err(denied(location, LEADS_OUT.to_owned()))
+            Err(denied(location, LINK_ESCAPES.to_owned()))
         }
     }
 
     fn check_url(&self, url: &Url) -> std::result::Result<(), Refused> {
-        if !self.names_url(url) {
-            return Err(Refused(NOT_NAMED.to_owned()));
+        if !self.allows_url(url) {
+            return Err(Refused(NOT_ALLOWED.to_owned()));
         }
         let address = match url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
             Some(Host::Ipv6(address)) => IpAddr::V6(address),
             _ => return Ok(()),
         };
-        if is_near(address) && !self.names_host(url.host_str().unwrap_or_default()) {
-            Err(near(address))
+        if is_local(address) && !self.allows_host(url.host_str().unwrap_or_default()) {
+            Err(refuse_local(address))
         } else {
             Ok(())
         }
     }
 
     fn folders(&self) -> impl Iterator<Item = &PathBuf> {
-        self.0.iter().filter_map(|entry| match entry {
+        self.0.iter().filter_map(|parse_entry| match parse_entry {
             Entry::Folder(folder) => Some(folder),
             Entry::Url { .. } | Entry::Hdfs { .. } => None,
         })
     }
 
     /// Decides by the text alone, so that a rejection does not reveal whether a file exists.
-    fn names_path(&self, path: &Path) -> bool {
+    fn allows_path(&self, path: &Path) -> bool {
         let Ok(path) = std::path::absolute(path) else {
             return false;
         };
@@ -156,9 +157,9 @@ impl Allowed {
         })
     }
 
-    fn names_url(&self, url: &Url) -> bool {
-        let asked = family(url.scheme());
-        self.0.iter().any(|entry| match entry {
+    fn allows_url(&self, url: &Url) -> bool {
+        let requested = family(url.scheme());
+        self.0.iter().any(|parse_entry| match parse_entry {
             Entry::Folder(_) | Entry::Hdfs { .. } => false,
             Entry::Url {
                 scheme,
@@ -166,7 +167,7 @@ impl Allowed {
                 port,
                 path,
             } => {
-                asked == Some(*scheme)
+                requested == Some(*scheme)
                     && host
                         .as_deref()
                         .is_none_or(|host| url.host_str() == Some(host))
@@ -176,15 +177,15 @@ impl Allowed {
         })
     }
 
-    fn names_hdfs(&self, hdfs: &Hdfs) -> bool {
-        let asked = hdfs.authority();
-        let host = asked.rsplit_once(':').map(|(host, _)| host);
-        self.0.iter().any(|entry| match entry {
+    fn allows_hdfs(&self, hdfs: &Hdfs) -> bool {
+        let requested = hdfs.authority();
+        let host = requested.rsplit_once(':').map(|(host, _)| host);
+        self.0.iter().any(|parse_entry| match parse_entry {
             Entry::Hdfs { authority, path } => {
                 let is_named = match authority.as_deref() {
                     None => host.is_none(),
                     Some(named) => {
-                        named.eq_ignore_ascii_case(asked)
+                        named.eq_ignore_ascii_case(requested)
                             || host.is_some_and(|host| host.eq_ignore_ascii_case(named))
                     }
                 };
@@ -194,9 +195,9 @@ impl Allowed {
         })
     }
 
-    fn names_host(&self, asked: &str) -> bool {
+    fn allows_host(&self, requested: &str) -> bool {
         self.0.iter().any(
-            |entry| matches!(entry, Entry::Url { host: Some(host), .. } if host.eq_ignore_ascii_case(asked)),
+            |parse_entry| matches!(parse_entry, Entry::Url { host: Some(host), .. } if host.eq_ignore_ascii_case(requested)),
         )
     }
 
@@ -227,8 +228,8 @@ fn is_below(path: &str, folder: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-const NOT_NAMED: &str = "it is not among the sources that may be read";
-const LEADS_OUT: &str = "a link leads out of the folders that may be read";
+const NOT_ALLOWED: &str = "it is not among the sources that may be read";
+const LINK_ESCAPES: &str = "a link leads out of the folders that may be read";
 
 /// The system's limit for following links.
 const LINKS_MAX: usize = 40;
@@ -269,7 +270,7 @@ fn denied(location: &Location, reason: String) -> Error {
     }
 }
 
-fn near(address: IpAddr) -> Refused {
+fn refuse_local(address: IpAddr) -> Refused {
     Refused(format!(
         "{address} is an address of this machine or its link, which is read only where its host is named"
     ))
@@ -283,12 +284,12 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let found: Vec<SocketAddr> = found.collect();
-            if allowed.names_host(name.as_str()) || is_proxy(name.as_str()) {
+            if allowed.allows_host(name.as_str()) || is_proxy(name.as_str()) {
                 return Ok(Box::new(found.into_iter()) as Addrs);
             }
             // One rejected address rejects all: the name is not what its users assume.
-            if let Some(refused) = found.iter().find(|addr| is_near(addr.ip())) {
-                return Err(Box::new(near(refused.ip())) as _);
+            if let Some(refused) = found.iter().find(|addr| is_local(addr.ip())) {
+                return Err(Box::new(refuse_local(refused.ip())) as _);
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -324,7 +325,7 @@ fn family(scheme: &str) -> Option<&'static str> {
     })
 }
 
-fn entry(text: &str) -> std::result::Result<Entry, String> {
+fn parse_entry(text: &str) -> std::result::Result<Entry, String> {
     let expected = || {
         format!(
             "{text:?} is neither an absolute folder, such as /data/exports, nor the beginning of an http, https, s3, gs, az or hdfs URL, such as \
@@ -380,14 +381,14 @@ fn entry(text: &str) -> std::result::Result<Entry, String> {
 }
 
 /// Returns whether an address belongs to this machine, is link-local, or belongs to a cloud's metadata service.
-fn is_near(address: IpAddr) -> bool {
+fn is_local(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => is_near_v4(address),
+        IpAddr::V4(address) => is_local_v4(address),
         IpAddr::V6(address) => {
             let segments = address.segments();
             let inside = |high: u16, low: u16| {
                 let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-                is_near_v4(Ipv4Addr::new(a, b, c, d))
+                is_local_v4(Ipv4Addr::new(a, b, c, d))
             };
             address.is_loopback()
                 || address.is_unspecified()
@@ -405,8 +406,8 @@ fn is_near(address: IpAddr) -> bool {
     }
 }
 
-fn is_near_v4(address: Ipv4Addr) -> bool {
-    const OF_CLOUDS: [Ipv4Addr; 3] = [
+fn is_local_v4(address: Ipv4Addr) -> bool {
+    const CLOUD_METADATA: [Ipv4Addr; 3] = [
         Ipv4Addr::new(100, 100, 100, 200),
         Ipv4Addr::new(168, 63, 129, 16),
         Ipv4Addr::new(192, 0, 0, 192),
@@ -416,7 +417,7 @@ fn is_near_v4(address: Ipv4Addr) -> bool {
         || address.octets()[0] == 0
         || address.is_multicast()
         || address.is_broadcast()
-        || OF_CLOUDS.contains(&address)
+        || CLOUD_METADATA.contains(&address)
 }
 
 #[cfg(test)]
@@ -425,7 +426,10 @@ mod tests {
 
     #[track_caller]
     fn check(entries: &[&str], source: &str, is_allowed: bool) {
-        let entries: Vec<String> = entries.iter().map(|&entry| entry.to_owned()).collect();
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|&parse_entry| parse_entry.to_owned())
+            .collect();
         let allowed = Allowed::parse(&entries).expect("entries");
         let verdict = Location::parse(source)
             .expect("a location")
@@ -434,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_begins_as_an_entry_does() {
+    fn a_source_is_allowed_by_its_prefix() {
         let web = ["http://", "https://"];
         check(&web, "https://example.com/v7?sig=1", true);
         check(&web, "http://10.0.0.5:8000/v7", true);
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_followed_whether_or_not_something_is_at_its_end() {
+    fn links_are_followed_even_if_the_target_is_missing() {
         use std::os::unix::fs::symlink;
 
         let folder = tempfile::tempdir().expect("a folder");
@@ -490,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_machine_and_its_link_are_read_only_where_they_are_named() {
+    fn local_addresses_are_allowed_only_by_host_name() {
         for host in [
             "127.0.0.1",
             "127.9.9.9",
@@ -527,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_and_no_url_is_no_entry() {
+    fn entries_must_be_folders_or_urls() {
         for wrong in ["", "data", "ftp://x", "/data/../x", "http//x", "http://["] {
             assert!(Allowed::parse(&[wrong.to_owned()]).is_err(), "{wrong}");
         }

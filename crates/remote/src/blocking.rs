@@ -2,7 +2,7 @@
 //!
 //! One thread with a small runtime of its own fetches a remote object, a few parts ahead of the reader. It resumes a
 //! broken connection at the same offset and stops when the reader is dropped. While waiting for a source, a reader
-//! periodically checks whether the program should end ([`interrupt_when`]).
+//! periodically checks whether the program should end ([`set_interrupt_check`]).
 
 use std::fs::File;
 use std::future::Future;
@@ -17,20 +17,20 @@ use futures::StreamExt;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
-use crate::list::Listed;
+use crate::list::ListedFile;
 use crate::location::Location;
 
 const PARTS_AHEAD: usize = 16;
 pub(crate) const RETRIES: u32 = 5;
-const STALL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval of these checks.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 static INTERRUPTED: OnceLock<fn() -> bool> = OnceLock::new();
 
 /// Makes blocking reads fail once `interrupted` returns true, whatever the state of their source. Applies to the
 /// complete program; only the first call has an effect.
-pub fn interrupt_when(interrupted: fn() -> bool) {
+pub fn set_interrupt_check(interrupted: fn() -> bool) {
     let _ = INTERRUPTED.set(interrupted);
 }
 
@@ -61,7 +61,7 @@ impl Location {
             .spawn(pump);
         spawned.map_err(|e| Error::from_io(self, &e))?;
         let opened = wait(&opened).map_err(|e| Error::from_io(self, &e))?;
-        opened.unwrap_or_else(|| Err(ended(self)))?;
+        opened.unwrap_or_else(|| Err(reader_ended(self)))?;
         Ok(Box::new(PartReader {
             parts,
             part: Bytes::new(),
@@ -87,7 +87,7 @@ impl Location {
     }
 
     /// Executes [`Location::list`]; blocks. Must not be called inside a runtime.
-    pub fn list_blocking(&self) -> Result<Vec<Listed>> {
+    pub fn list_blocking(&self) -> Result<Vec<ListedFile>> {
         self.block_on(self.list())
     }
 
@@ -108,40 +108,40 @@ impl Location {
 
     /// Waits for a reply of the source, with a timeout, and only until the program should end.
     fn block_on<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        Waiting::new(self)?.wait(answer)
+        BlockingWait::new(self)?.wait(answer)
     }
 }
 
 /// Waits for replies of a source, with a timeout, and only until the program should end.
-pub(crate) struct Waiting<'a> {
+pub(crate) struct BlockingWait<'a> {
     location: &'a Location,
     /// `None` during the drop.
     runtime: Option<Runtime>,
 }
 
-impl<'a> Waiting<'a> {
-    pub fn new(location: &'a Location) -> Result<Waiting<'a>> {
+impl<'a> BlockingWait<'a> {
+    pub fn new(location: &'a Location) -> Result<BlockingWait<'a>> {
         let runtime = Some(runtime(location)?);
-        Ok(Waiting { location, runtime })
+        Ok(BlockingWait { location, runtime })
     }
 
     pub fn wait<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let interrupted = async {
             while !is_interrupted() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         let runtime = self.runtime.as_ref().expect("it is not dropped");
         runtime.block_on(async {
             tokio::select! {
-                answer = tokio::time::timeout(STALL, answer) => answer.map_err(|_| stalled(self.location))?,
-                () = interrupted => Err(ended(self.location)),
+                answer = tokio::time::timeout(STALL_TIMEOUT, answer) => answer.map_err(|_| stalled(self.location))?,
+                () = interrupted => Err(reader_ended(self.location)),
             }
         })
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for BlockingWait<'_> {
     fn drop(&mut self) {
         // Does not wait for a name server or file system that hangs.
         if let Some(runtime) = self.runtime.take() {
@@ -162,7 +162,7 @@ fn runtime(location: &Location) -> Result<Runtime> {
         .map_err(|e| Error::from_io(location, &e))
 }
 
-fn ended(location: &Location) -> Error {
+fn reader_ended(location: &Location) -> Error {
     Error::Failed {
         location: location.to_string(),
         reason: "the reader stopped unexpectedly".into(),
@@ -179,7 +179,7 @@ async fn pump(
     let (mut offset, mut size, mut retries) = (0, None, 0);
     let mut is_open = false;
     loop {
-        let opening = tokio::time::timeout(STALL, location.stream_of_size(offset, size));
+        let opening = tokio::time::timeout(STALL_TIMEOUT, location.stream_of_size(offset, size));
         let error = match opening.await.unwrap_or_else(|_| Err(stalled(location))) {
             Err(error) => error,
             Ok(mut stream) => {
@@ -189,7 +189,7 @@ async fn pump(
                 }
                 size = stream.size();
                 let error = loop {
-                    match tokio::time::timeout(STALL, stream.next()).await {
+                    match tokio::time::timeout(STALL_TIMEOUT, stream.next()).await {
                         Err(_) => break stalled(location),
                         Ok(None) => return,
                         Ok(Some(Err(error))) => break error,
@@ -221,7 +221,7 @@ async fn pump(
 fn stalled(location: &Location) -> Error {
     Error::Failed {
         location: location.to_string(),
-        reason: format!("nothing came for {} seconds", STALL.as_secs()),
+        reason: format!("no data arrived for {} seconds", STALL_TIMEOUT.as_secs()),
         retry: true,
     }
 }
@@ -229,7 +229,7 @@ fn stalled(location: &Location) -> Error {
 /// Returns the next item of a pump, `None` after its end.
 fn wait<T>(pump: &Receiver<T>) -> io::Result<Option<T>> {
     loop {
-        match pump.recv_timeout(LOOK) {
+        match pump.recv_timeout(POLL_INTERVAL) {
             Ok(next) => return Ok(Some(next)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) if is_interrupted() => {

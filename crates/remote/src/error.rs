@@ -60,7 +60,7 @@ impl Error {
         }
         Error::Failed {
             location: location.to_string(),
-            reason: chain(source),
+            reason: error_chain(source),
             retry: true,
         }
     }
@@ -85,7 +85,7 @@ impl Error {
             Store::NotFound { .. } => Error::NotFound { location },
             other => Error::Failed {
                 location,
-                reason: chain(&other),
+                reason: error_chain(&other),
                 retry,
             },
         }
@@ -140,7 +140,7 @@ fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
 
 /// Returns the error and its sources in one line, without duplicates, redacted, and without response bodies, which
 /// may be confidential.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_sent_is_not_shown() {
+    fn response_bodies_are_not_shown() {
         let quoted = "status 403 Forbidden: <?xml version=\"1.0\"?><Error><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>";
         assert_eq!(without_body(quoted), "status 403 Forbidden");
         assert_eq!(

@@ -8,7 +8,7 @@
 //! 1. A path is literal, as in Hadoop: `%3A` is not a colon.
 //! 2. A file appears under its name only when it is complete. It is written under a unique hidden name and renamed,
 //!    which atomically replaces an existing file. A killed process leaves the hidden file.
-//! 3. Every step has a timeout of [`STEP`].
+//! 3. Every step has a timeout of [`STEP_TIMEOUT`].
 
 use std::any::Any;
 use std::future::Future;
@@ -34,10 +34,10 @@ use crate::write::UNFINISHED;
 
 /// Number of retries of a call to an unresponsive namenode, within about 7 seconds. For a name service with several
 /// namenodes, Hadoop's settings define it.
-const CALLS_AGAIN: &str = "3";
+const CALL_RETRIES: &str = "3";
 
 /// The timeout of a step. The library waits for a datanode for 60 seconds, and then continues without it.
-const STEP: Duration = Duration::from_secs(180);
+const STEP_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The pauses before a file is written again. The namenode may choose a datanode that has just disappeared for a new
 /// block, and the library does not request another one.
@@ -49,7 +49,7 @@ const PAUSES: [Duration; 3] = [
 
 const PART_BYTES: usize = 1 << 20;
 
-const TOKENS: &str = "HADOOP_TOKEN_FILE_LOCATION";
+const TOKEN_FILE_VARIABLE: &str = "HADOOP_TOKEN_FILE_LOCATION";
 
 /// A file or a folder in HDFS.
 #[derive(Clone)]
@@ -85,7 +85,7 @@ impl Hdfs {
             settings.push(("hadoop.security.authentication", "kerberos"));
         }
         if authority.contains(':') {
-            settings.push(("dfs.client.failover.max.attempts", CALLS_AGAIN));
+            settings.push(("dfs.client.failover.max.attempts", CALL_RETRIES));
         }
         let client = ClientBuilder::new()
             .with_url(format!("hdfs://{authority}/"))
@@ -163,7 +163,7 @@ impl Hdfs {
             .catch_unwind()
             .map(move |part| match part {
                 Ok(part) => part.map_err(|e| explain(&location, e)),
-                Err(panic) => Err(broken(&location, panic.as_ref())),
+                Err(panic) => Err(panicked(&location, panic.as_ref())),
             });
         Ok((stream.boxed(), size))
     }
@@ -194,9 +194,9 @@ impl Hdfs {
         local: &Path,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
-        let told = AtomicU64::new(0);
+        let reported = AtomicU64::new(0);
         let progress = move |done| {
-            if told.fetch_max(done, Ordering::Relaxed) < done {
+            if reported.fetch_max(done, Ordering::Relaxed) < done {
                 progress(done);
             }
         };
@@ -259,32 +259,32 @@ impl Hdfs {
     }
 }
 
-/// Executes one step of the library with the timeout [`STEP`], and catches its panics, which a damaged token file
+/// Executes one step of the library with the timeout [`STEP_TIMEOUT`], and catches its panics, which a damaged token file
 /// causes.
 async fn step<T>(
     location: &Location,
-    asked: impl Future<Output = hdfs_native::Result<T>>,
+    call: impl Future<Output = hdfs_native::Result<T>>,
 ) -> Result<T> {
-    let asked = AssertUnwindSafe(asked).catch_unwind();
-    match tokio::time::timeout(STEP, asked).await {
+    let call = AssertUnwindSafe(call).catch_unwind();
+    match tokio::time::timeout(STEP_TIMEOUT, call).await {
         Ok(Ok(answer)) => answer.map_err(|e| explain(location, e)),
-        Ok(Err(panic)) => Err(broken(location, panic.as_ref())),
+        Ok(Err(panic)) => Err(panicked(location, panic.as_ref())),
         Err(_) => Err(Error::Failed {
             location: location.to_string(),
-            reason: format!("HDFS did not answer for {} seconds", STEP.as_secs()),
+            reason: format!("HDFS did not answer for {} seconds", STEP_TIMEOUT.as_secs()),
             retry: true,
         }),
     }
 }
 
-fn broken(location: &Location, panic: &(dyn Any + Send)) -> Error {
-    let said = panic.downcast_ref::<&str>().map(|&it| it.to_owned());
-    let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+fn panicked(location: &Location, panic: &(dyn Any + Send)) -> Error {
+    let message = panic.downcast_ref::<&str>().map(|&it| it.to_owned());
+    let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
     Error::Failed {
         location: location.to_string(),
         reason: format!(
-            "the client of HDFS broke off ({}); a damaged file {TOKENS} does that",
-            said.unwrap_or_default()
+            "the HDFS client failed ({}); a damaged file {TOKEN_FILE_VARIABLE} can cause this",
+            message.unwrap_or_default()
         ),
         retry: false,
     }
@@ -300,24 +300,26 @@ fn is_folder(location: &Location) -> Error {
 fn no_client(authority: &str, error: &HdfsError) -> String {
     match authority {
         "" => format!(
-            "which HDFS is not said ({error}); write hdfs://namenode:8020/dir, or have HADOOP_CONF_DIR name a folder with a core-site.xml that has fs.defaultFS"
+            "the address names no HDFS cluster ({error}); write hdfs://namenode:8020/dir, or have HADOOP_CONF_DIR name a folder with a core-site.xml that has fs.defaultFS"
         ),
         name if !name.contains(':') => format!(
             "{name} is no name service that is known here ({error}); write the namenode's port as well, hdfs://{name}:8020/dir, or have HADOOP_CONF_DIR name the \
              folder of the hdfs-site.xml that has it"
         ),
-        _ => format!("no HDFS can be called so: {error}"),
+        _ => format!("this is not a valid HDFS address: {error}"),
     }
 }
 
 /// Returns whether there is a token file. The library treats one that it cannot read as one without tokens.
 fn check_tokens() -> Result<bool, String> {
-    let Some(path) = std::env::var_os(TOKENS) else {
+    let Some(path) = std::env::var_os(TOKEN_FILE_VARIABLE) else {
         return Ok(false);
     };
     let wrong = |what: &str| {
         let path = Path::new(&path).display();
-        format!("{TOKENS} names {path}, and {what}; name a file of delegation tokens, or unset it")
+        format!(
+            "{TOKEN_FILE_VARIABLE} names {path}, and {what}; name a file of delegation tokens, or unset it"
+        )
     };
     let bytes = std::fs::read(&path).map_err(|e| wrong(&e.to_string()))?;
     match bytes.as_slice() {
@@ -347,7 +349,7 @@ mod tests {
     use super::Hdfs;
 
     #[test]
-    fn a_path_is_taken_as_it_is_written() {
+    fn paths_are_used_unchanged() {
         for (text, authority, path) in [
             ("n:8020/a/day=1/at=09%3A30", "n:8020", "/a/day=1/at=09%3A30"),
             ("n:8020//a//b/", "n:8020", "/a/b"),
@@ -362,17 +364,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_wrong(text: &str, says: &str) {
+    fn check_wrong(text: &str, expected: &str) {
         let why = Hdfs::parse(text).err().expect("it is wrong");
-        assert!(why.contains(says), "{why}");
+        assert!(why.contains(expected), "{why}");
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_to_write() {
+    fn invalid_addresses_are_reported_with_advice() {
         check_wrong("n:8020", "hdfs://namenode:8020/dir");
         check_wrong("ann@n:8020/x", "HADOOP_USER_NAME");
         check_wrong("n:8020/a/../b", "climb");
-        check_wrong("n:port/a", "no HDFS can be called so");
+        check_wrong("n:port/a", "this is not a valid HDFS address");
         check_wrong("nobody-knows/a", "hdfs://nobody-knows:8020/dir");
         check_wrong("/a", "fs.defaultFS");
     }

@@ -16,14 +16,14 @@ pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
         }
         HdfsError::RPCError(exception, text) | HdfsError::FatalRPCError(exception, text) => {
             let name = exception.rsplit(['.', '$']).next().unwrap_or(exception);
-            let said = text.lines().next().unwrap_or_default().trim();
-            if name == "FileNotFoundException" && is_absence(said) {
+            let message = text.lines().next().unwrap_or_default().trim();
+            if name == "FileNotFoundException" && is_absence(message) {
                 return Error::NotFound {
                     location: location.to_string(),
                 };
             }
-            let (retry, advice) = advice(name, said);
-            (retry, format!("HDFS refused: {name}: {said}{advice}"))
+            let (retry, advice) = advice(name, message);
+            (retry, format!("HDFS refused: {name}: {message}{advice}"))
         }
         HdfsError::IOError(inner) => (
             true,
@@ -34,7 +34,7 @@ pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
         HdfsError::NoSASLMechanism | HdfsError::SASLError(_) | HdfsError::GSSAPIError(..) => (
             false,
             format!(
-                "HDFS wants to know who asks ({error}); have a Kerberos ticket (kinit) and the library libgssapi_krb5, or a delegation token in the file \
+                "HDFS requires authentication ({error}); provide a Kerberos ticket (kinit) and the library libgssapi_krb5, or a delegation token in the file \
                  HADOOP_TOKEN_FILE_LOCATION, and HADOOP_CONF_DIR naming the cluster's settings"
             ),
         ),
@@ -44,7 +44,7 @@ pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
         ),
         HdfsError::DataTransferError(_) => (
             true,
-            format!("a datanode broke off: {error}; see hdfs dfsadmin -report"),
+            format!("the connection to a datanode broke: {error}; see hdfs dfsadmin -report"),
         ),
         HdfsError::OperationFailed(_)
         | HdfsError::AlreadyExists(_)
@@ -60,16 +60,16 @@ pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
 }
 
 /// Returns whether the file does not exist. The same exception reports a file that disappeared while it was written.
-fn is_absence(said: &str) -> bool {
-    said.contains("does not exist") && !said.contains("lease")
+fn is_absence(message: &str) -> bool {
+    message.contains("does not exist") && !message.contains("lease")
 }
 
 /// Returns whether a retry may succeed, and advice.
-fn advice(exception: &str, said: &str) -> (bool, &'static str) {
+fn advice(exception: &str, message: &str) -> (bool, &'static str) {
     match exception {
         "SafeModeException" | "RetriableException" => (
             true,
-            "; nothing can be written before the namenode has left safe mode (hdfs dfsadmin -safemode get says whether it has)",
+            "; nothing can be written until the namenode leaves safe mode (check with hdfs dfsadmin -safemode get)",
         ),
         "StandbyException" => (
             true,
@@ -77,16 +77,16 @@ fn advice(exception: &str, said: &str) -> (bool, &'static str) {
         ),
         "AccessControlException" | "AuthorizationException" => (
             false,
-            "; ask as another user (HADOOP_USER_NAME, a token, a ticket), or have that one allowed",
+            "; connect as another user (HADOOP_USER_NAME, a token, a ticket), or grant this user access",
         ),
         "InvalidToken" => (
             false,
-            "; the delegation token in HADOOP_TOKEN_FILE_LOCATION is none of this cluster's, or no longer; get a new one",
+            "; the delegation token in HADOOP_TOKEN_FILE_LOCATION is not valid for this cluster, or has expired; get a new one",
         ),
         "DSQuotaExceededException" | "NSQuotaExceededException" | "QuotaExceededException" => {
             (false, "; raise the folder's quota, or remove what is there")
         }
-        "IOException" if said.contains("could only be written to") => (
+        "IOException" if message.contains("could only be written to") => (
             true,
             "; see hdfs dfsadmin -report for datanodes and their space",
         ),

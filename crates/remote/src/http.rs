@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::location::Location;
 
 /// The bytes of an object from an offset on, with the total size if it is known.
-pub(crate) struct Answer {
+pub(crate) struct RangeResponse {
     pub response: Response,
     pub size: Option<u64>,
 }
@@ -73,13 +73,14 @@ pub(crate) async fn size(location: &Location, url: &Url) -> Result<u64> {
     let answer = get(location, url, 0).await?;
     answer.size.ok_or_else(|| Error::WrongAnswer {
         location: location.to_string(),
-        reason: "the server does not say how long the file is; serve it with Content-Length".into(),
+        reason: "the server did not send the file's length; serve the file with Content-Length"
+            .into(),
         retry: false,
     })
 }
 
 /// Requests the bytes from `from` on and checks that the response begins there.
-pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<Answer> {
+pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<RangeResponse> {
     let mut request = client(location)?.get(url.clone());
     if from > 0 {
         request = request.header(RANGE, format!("bytes={from}-"));
@@ -95,7 +96,7 @@ pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<Ans
     match status {
         StatusCode::OK if from == 0 => {
             let size = header_u64(&response, CONTENT_LENGTH.as_str());
-            Ok(Answer { response, size })
+            Ok(RangeResponse { response, size })
         }
         StatusCode::PARTIAL_CONTENT if from > 0 => {
             let range = response
@@ -103,26 +104,28 @@ pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<Ans
                 .get(CONTENT_RANGE)
                 .and_then(|value| value.to_str().ok())
                 .and_then(parse_content_range)
-                .ok_or_else(|| wrong("the answer holds a range but does not say which".into()))?;
+                .ok_or_else(|| {
+                    wrong("the response holds a range without a Content-Range header".into())
+                })?;
             if range.start != from {
                 return Err(wrong(format!(
-                    "asked for the bytes from {from} on, the answer begins at {}",
+                    "the request was for the bytes from {from} on, but the response begins at {}",
                     range.start
                 )));
             }
-            Ok(Answer {
+            Ok(RangeResponse {
                 response,
                 size: range.size,
             })
         }
         StatusCode::OK => Err(wrong(format!(
-            "asked for the bytes from {from} on, the server sent the whole file; it does not support ranges"
+            "the request was for the bytes from {from} on, but the server sent the complete file; it does not support ranges"
         ))),
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NotFound {
             location: location.to_string(),
         }),
         StatusCode::RANGE_NOT_SATISFIABLE => Err(wrong(format!(
-            "asked for the bytes from {from} on, the file ends before"
+            "the request was for the bytes from {from} on, but the file ends before that"
         ))),
         other => Err(Error::Failed {
             location: location.to_string(),

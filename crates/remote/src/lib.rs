@@ -28,9 +28,9 @@ mod read;
 mod write;
 
 pub use allowed::Allowed;
-pub use blocking::{interrupt_when, stdin, temp_file};
+pub use blocking::{set_interrupt_check, stdin, temp_file};
 pub use certificates::Certificates;
 pub use error::Error;
-pub use list::Listed;
+pub use list::ListedFile;
 pub use location::{Location, Scheme};
 pub use read::ByteStream;

@@ -19,7 +19,7 @@ fn is_hidden(name: &str) -> bool {
 
 /// Returns whether a pattern skips a hidden file, as a folder listing does: it does not name the start of the file's
 /// name.
-fn passes_over(pattern: &str, listed: &Listed) -> bool {
+fn is_skipped(pattern: &str, listed: &ListedFile) -> bool {
     let last = pattern.rsplit('/').next().unwrap_or(pattern);
     let is_deep = pattern.contains("**");
     (last.starts_with(['*', '?']) && is_hidden(&listed.location.file_name()))
@@ -39,7 +39,7 @@ fn is_part(name: &str) -> bool {
 const PARTS_MAX: usize = 64;
 
 /// A wildcard matches within one component of a path.
-const WHOLE_PARTS: glob::MatchOptions = glob::MatchOptions {
+const MATCH_COMPONENTS: glob::MatchOptions = glob::MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: false,
@@ -47,19 +47,19 @@ const WHOLE_PARTS: glob::MatchOptions = glob::MatchOptions {
 
 /// A file of a listing.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct ListedFile {
     pub location: Location,
     /// The names of the folders between the named location and the file: those inside the folder, or those from a
     /// pattern's first wildcard on.
     pub folders: Vec<String>,
 }
 
-impl Listed {
+impl ListedFile {
     /// Returns an entry for the file at the path `inside`, with its folders.
-    fn at(location: Location, inside: &str) -> Listed {
+    fn at(location: Location, inside: &str) -> ListedFile {
         let folders = inside.rsplit_once('/').map_or("", |(folders, _)| folders);
         let folders = folders.split('/').filter(|name| !name.is_empty());
-        Listed {
+        ListedFile {
             location,
             folders: folders.map(str::to_owned).collect(),
         }
@@ -73,7 +73,7 @@ impl Location {
     ///
     /// # Errors
     /// `Unsupported` for a pattern or a folder over HTTP; `NotFound` if nothing matches.
-    pub async fn list(&self) -> Result<Vec<Listed>> {
+    pub async fn list(&self) -> Result<Vec<ListedFile>> {
         let mut found = match &self.place {
             Place::Local(path) => self.list_local(path)?,
             Place::Http(url) if is_pattern(url.path()) || url.path().ends_with('/') => {
@@ -82,7 +82,7 @@ impl Location {
                     reason: "folders cannot be listed over http; name each file".into(),
                 });
             }
-            Place::Http(_) => vec![Listed::at(self.clone(), "")],
+            Place::Http(_) => vec![ListedFile::at(self.clone(), "")],
             Place::Store { store, path, .. } => self.list_store(store.as_ref(), path).await?,
             Place::Hdfs(hdfs) => self.list_hdfs(hdfs).await?,
         };
@@ -95,7 +95,7 @@ impl Location {
         Ok(found)
     }
 
-    fn list_local(&self, path: &Path) -> Result<Vec<Listed>> {
+    fn list_local(&self, path: &Path) -> Result<Vec<ListedFile>> {
         if path.is_dir() {
             let mut found = Vec::new();
             self.list_parts(path, &mut Vec::new(), &mut found)?;
@@ -104,7 +104,7 @@ impl Location {
         let text = path.to_string_lossy();
         if path.exists() || !is_pattern(&text) {
             return Ok(if path.exists() {
-                vec![Listed::at(self.clone(), "")]
+                vec![ListedFile::at(self.clone(), "")]
             } else {
                 Vec::new()
             });
@@ -130,9 +130,9 @@ impl Location {
                     Some(last) => &shown[places[last] + 1..],
                     None => &shown,
                 };
-                Listed::at(Location::local(&path), inside)
+                ListedFile::at(Location::local(&path), inside)
             })
-            .filter(|listed| !passes_over(&text, listed))
+            .filter(|listed| !is_skipped(&text, listed))
             .collect())
     }
 
@@ -141,7 +141,7 @@ impl Location {
         &self,
         path: &Path,
         folders: &mut Vec<String>,
-        found: &mut Vec<Listed>,
+        found: &mut Vec<ListedFile>,
     ) -> Result<()> {
         for entry in std::fs::read_dir(path).map_err(|e| Error::from_io(self, &e))? {
             let entry = entry.map_err(|e| Error::from_io(self, &e))?;
@@ -152,7 +152,7 @@ impl Location {
                 self.list_parts(&path, folders, found)?;
                 folders.pop();
             } else if !is_hidden(&name) && path.is_file() {
-                found.push(Listed {
+                found.push(ListedFile {
                     location: Location::local(path),
                     folders: folders.clone(),
                 });
@@ -161,7 +161,11 @@ impl Location {
         Ok(())
     }
 
-    async fn list_store(&self, store: &dyn ObjectStore, path: &ObjectPath) -> Result<Vec<Listed>> {
+    async fn list_store(
+        &self,
+        store: &dyn ObjectStore,
+        path: &ObjectPath,
+    ) -> Result<Vec<ListedFile>> {
         let text = path.to_string();
         let bad = |e: glob::PatternError| Error::BadLocation {
             text: self.to_string(),
@@ -188,29 +192,29 @@ impl Location {
                 .strip_prefix(folder)
                 .unwrap_or(&name)
                 .trim_start_matches('/');
-            let wanted = match &pattern {
-                Some(pattern) => pattern.matches_with(&name, WHOLE_PARTS),
+            let is_match = match &pattern {
+                Some(pattern) => pattern.matches_with(&name, MATCH_COMPONENTS),
                 None => {
                     let (folders, file) = inside.rsplit_once('/').unwrap_or(("", inside));
                     let mut folders = folders.split('/').filter(|name| !name.is_empty());
                     !is_hidden(file) && folders.all(is_part)
                 }
             };
-            let listed = Listed::at(self.sibling(&object.location), inside);
-            if wanted && !(pattern.is_some() && passes_over(&text, &listed)) {
+            let listed = ListedFile::at(self.sibling(&object.location), inside);
+            if is_match && !(pattern.is_some() && is_skipped(&text, &listed)) {
                 found.push(listed);
             }
         }
         // Stores list what is below a name, but not the object with that name.
         if found.is_empty() && pattern.is_none() {
             self.size().await?;
-            found.push(Listed::at(self.clone(), ""));
+            found.push(ListedFile::at(self.clone(), ""));
         }
         Ok(found)
     }
 
     /// Descends from the folder before the first wildcard to the depth of the pattern, or into the parts of a folder.
-    async fn list_hdfs(&self, hdfs: &Hdfs) -> Result<Vec<Listed>> {
+    async fn list_hdfs(&self, hdfs: &Hdfs) -> Result<Vec<ListedFile>> {
         let text = hdfs.path();
         let bad = |e: glob::PatternError| Error::BadLocation {
             text: self.to_string(),
@@ -222,7 +226,7 @@ impl Location {
         let literal = text.find(['*', '?', '[']).map_or(text, |at| &text[..at]);
         let (folder, depth_max) = match &pattern {
             None if !hdfs.status(self).await?.isdir => {
-                return Ok(vec![Listed::at(self.clone(), "")]);
+                return Ok(vec![ListedFile::at(self.clone(), "")]);
             }
             None => (text, PARTS_MAX),
             Some(_) => {
@@ -239,7 +243,7 @@ impl Location {
             }
         };
         let mut found = Vec::new();
-        let mut folders = vec![(self.elsewhere(hdfs.at(format!("{folder}/"))), 0)];
+        let mut folders = vec![(self.with_hdfs(hdfs.at(format!("{folder}/"))), 0)];
         while let Some((location, depth)) = folders.pop() {
             let Place::Hdfs(here) = &location.place else {
                 continue;
@@ -248,17 +252,17 @@ impl Location {
                 let (parent, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
                 let path = format!("{}/{name}", parent.trim_end_matches('/'));
                 let entered = depth < depth_max && (pattern.is_some() || is_part(name));
-                let wanted = match &pattern {
-                    Some(pattern) => pattern.matches_with(&path, WHOLE_PARTS),
+                let is_match = match &pattern {
+                    Some(pattern) => pattern.matches_with(&path, MATCH_COMPONENTS),
                     None => !is_hidden(name),
                 };
                 let inside = path[folder.len()..].trim_start_matches('/').to_owned();
-                let location = self.elsewhere(hdfs.at(path));
+                let location = self.with_hdfs(hdfs.at(path));
                 if entry.isdir && entered {
                     folders.push((location, depth + 1));
-                } else if !entry.isdir && wanted {
-                    let listed = Listed::at(location, &inside);
-                    if pattern.is_none() || !passes_over(text, &listed) {
+                } else if !entry.isdir && is_match {
+                    let listed = ListedFile::at(location, &inside);
+                    if pattern.is_none() || !is_skipped(text, &listed) {
                         found.push(listed);
                     }
                 }
@@ -267,7 +271,7 @@ impl Location {
         Ok(found)
     }
 
-    fn elsewhere(&self, hdfs: Hdfs) -> Location {
+    fn with_hdfs(&self, hdfs: Hdfs) -> Location {
         let mut location = self.clone();
         location.place = Place::Hdfs(Box::new(hdfs));
         location
@@ -296,7 +300,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn parts_of_a_table_are_listed_with_their_folders_and_bookkeeping_is_not() {
+    async fn parts_of_a_table_are_listed_with_their_folders_without_hidden_files() {
         let folder = tempfile::tempdir().unwrap();
         for name in [
             "_SUCCESS",

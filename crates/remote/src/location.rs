@@ -136,7 +136,7 @@ impl Location {
     ///
     /// # Errors
     /// `Failed`, if this process has no current folder.
-    pub fn told_as(&self, text: &str) -> Result<String> {
+    pub fn absolute_form(&self, text: &str) -> Result<String> {
         let Place::Local(path) = &self.place else {
             return Ok(text.trim_end_matches('/').to_owned());
         };

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
 use object_store::{GetOptions, GetRange};
 
-use crate::blocking::{RETRIES, Waiting};
+use crate::blocking::{BlockingWait, RETRIES};
 use crate::error::{Error, Result};
 use crate::location::{Location, Place};
 
@@ -33,7 +33,7 @@ impl Location {
         mut take: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<()> {
         let pieces = ranges.iter().cloned().flat_map(pieces);
-        let waiting = Waiting::new(self)?;
+        let waiting = BlockingWait::new(self)?;
         let mut answers = futures::stream::iter(pieces)
             .map(|piece| async move { (piece.start, self.range(size, piece).await) })
             .buffered(REQUESTS);
@@ -79,7 +79,7 @@ impl Location {
             Place::Local(_) | Place::Http(_) => {
                 return Err(Error::Unsupported {
                     location: self.to_string(),
-                    reason: "parts of it cannot be asked for".into(),
+                    reason: "its server does not support range requests".into(),
                 });
             }
         };
@@ -96,7 +96,10 @@ impl Location {
         let bytes = parts.await?.freeze();
         if bytes.len() != length {
             let count = bytes.len();
-            return Err(wrong(format!("it gave {count} of {length} bytes"), true));
+            return Err(wrong(
+                format!("it returned {count} of {length} bytes"),
+                true,
+            ));
         }
         Ok(bytes)
     }

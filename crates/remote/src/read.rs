@@ -181,7 +181,7 @@ impl Location {
         if answer.range.start != from {
             let start = answer.range.start;
             return Err(self.wrong(
-                format!("asked for the bytes from {from} on, the answer begins at {start}"),
+                format!("the request was for the bytes from {from} on, but the response begins at {start}"),
                 false,
             ));
         }
@@ -196,7 +196,10 @@ impl Location {
         if from <= size {
             return Ok(());
         }
-        Err(self.wrong(format!("asked for byte {from}, it has only {size}"), false))
+        Err(self.wrong(
+            format!("the read was for byte {from}, but the file has only {size} bytes"),
+            false,
+        ))
     }
 
     fn wrong(&self, reason: String, retry: bool) -> Error {
@@ -249,7 +252,7 @@ impl ByteStream {
                 let end = self.offset + part.len() as u64;
                 if let Some(size) = self.size.filter(|size| end > *size) {
                     self.ended = true;
-                    let reason = format!("it holds more than the {size} bytes it was said to have");
+                    let reason = format!("it holds more than the {size} bytes that were announced");
                     return Some(Err(self.location.wrong(reason, false)));
                 }
                 self.offset = end;

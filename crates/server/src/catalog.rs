@@ -115,7 +115,7 @@ impl Snapshot {
     }
 
     /// Returns a copy in which these versions replace the live ones of their stores.
-    pub(crate) fn with(&self, versions: Vec<LiveStore>) -> Snapshot {
+    pub(crate) fn with_versions(&self, versions: Vec<LiveStore>) -> Snapshot {
         let mut all = self.clone();
         for live in versions {
             let name = live.name.as_str().as_bytes().into();
@@ -146,14 +146,14 @@ impl Snapshot {
 }
 
 /// Called with the name of a store.
-type Changed = Box<dyn Fn(&[u8]) + Send + Sync>;
+type ChangeListener = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// The pointer to the current [`Snapshot`].
 #[derive(Default)]
 pub struct Catalog {
     current: ArcSwap<Snapshot>,
-    writing: Mutex<()>,
-    changed: OnceLock<Changed>,
+    write_lock: Mutex<()>,
+    listener: OnceLock<ChangeListener>,
 }
 
 impl Catalog {
@@ -197,17 +197,20 @@ impl Catalog {
     /// Calls `changed` with the name of each store that changes, once new requests see the change.
     pub(crate) fn on_change(&self, changed: impl Fn(&[u8]) + Send + Sync + 'static) {
         // Set once, by the server.
-        let _ = self.changed.set(Box::new(changed));
+        let _ = self.listener.set(Box::new(changed));
     }
 
     fn change(&self, edit: impl FnOnce(&mut HashMap<Box<[u8]>, Entry>)) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .write_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let before = self.current.load_full();
         let mut next = Snapshot::clone(&before);
         edit(&mut next.stores);
         let next = Arc::new(next);
         self.current.store(next.clone());
-        let Some(changed) = self.changed.get() else {
+        let Some(changed) = self.listener.get() else {
             return;
         };
         let names = before.stores.keys().chain(next.stores.keys());

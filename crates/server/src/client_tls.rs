@@ -25,25 +25,25 @@ use tokio_rustls::server::TlsStream;
 
 use larder_protocol::config::{ServerConfig, ServerSection};
 
-use crate::cluster::pem::{self, Looked};
+use crate::cluster::pem::{self, FileStamps};
 use crate::error::Error;
 use crate::log_limit::LogLimit;
 
 /// The timeout of the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first byte of every TLS connection.
 const HANDSHAKE_RECORD: u8 = 0x16;
 /// The interval at which the files are checked.
-pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TLS configuration for clients' connections.
 pub struct ClientTls {
     files: Files,
     /// The configuration for new connections.
     acceptor: ArcSwap<rustls::ServerConfig>,
-    looked: Mutex<Looked>,
-    plain: LogLimit,
-    failed: LogLimit,
+    seen_files: Mutex<FileStamps>,
+    plain_log: LogLimit,
+    failed_log: LogLimit,
 }
 
 struct Files {
@@ -74,50 +74,53 @@ impl ClientTls {
             clients: (!clients.is_empty()).then(|| clients.into()),
         };
         // Checked before they are read, so that a change in between is detected.
-        let looked = files.look();
+        let seen = files.inspect();
         let acceptor = files.read().map_err(|why| {
             Error::BadRequest(format!("TLS for clients (server.tls_cert): {why}"))
         })?;
         Ok(Some(Arc::new(ClientTls {
             files,
             acceptor: ArcSwap::from_pointee(acceptor),
-            looked: Mutex::new(looked),
-            plain: LogLimit::default(),
-            failed: LogLimit::default(),
+            seen_files: Mutex::new(seen),
+            plain_log: LogLimit::default(),
+            failed_log: LogLimit::default(),
         })))
     }
 
     /// Loads files that were replaced.
     pub fn refresh(&self) {
-        let now = self.files.look();
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        if *looked == now {
+        let now = self.files.inspect();
+        let mut seen = self
+            .seen_files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *seen == now {
             return;
         }
-        *looked = now;
+        *seen = now;
         match self.files.read() {
             Ok(acceptor) => {
                 self.acceptor.store(Arc::new(acceptor));
                 tracing::info!(
-                    "new connections of clients are given the certificate that is there now (server.tls_cert)"
+                    "the certificate of server.tls_cert was reloaded; new client connections use it"
                 );
             }
             Err(why) => {
                 tracing::warn!(
                     why,
-                    "the files of TLS for clients have changed and cannot be used; those before them still are"
+                    "the changed TLS files cannot be loaded; the previous certificate stays in use"
                 );
             }
         }
     }
 
     /// Performs the TLS handshake with a client. `wrap` adds a layer between TLS and the socket. Returns `None` on failure; a
-    /// client that does not use TLS has then received `plain_answer`.
+    /// client that does not use TLS has then received `plain_reply`.
     pub async fn accept<S>(
         &self,
         socket: TcpStream,
         addr: IpAddr,
-        plain_answer: &[u8],
+        plain_reply: &[u8],
         wrap: impl FnOnce(TcpStream) -> S,
     ) -> Option<TlsStream<S>>
     where
@@ -129,46 +132,46 @@ impl ClientTls {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if first[0] != HANDSHAKE_RECORD {
-                self.refuse_plain(socket, addr, plain_answer).await;
+                self.refuse_plain(socket, addr, plain_reply).await;
                 return Ok(None);
             }
             let acceptor = TlsAcceptor::from(self.acceptor.load_full());
             acceptor.accept(wrap(socket)).await.map(Some)
         };
-        let error = match timeout(HANDSHAKE, handshake).await {
+        let error = match timeout(HANDSHAKE_TIMEOUT, handshake).await {
             Ok(Ok(stream)) => return stream,
             Ok(Err(error)) => error,
             Err(_) => io::ErrorKind::TimedOut.into(),
         };
         // A port scan closes the connection without sending anything; it is not logged.
         if error.kind() != io::ErrorKind::UnexpectedEof
-            && let Some(times) = self.failed.note()
+            && let Some(times) = self.failed_log.note()
         {
-            tracing::warn!(times, last_from = %addr, why = explain(&error), "a client's TLS came to nothing");
+            tracing::warn!(times, last_from = %addr, why = explain_handshake_error(&error), "a client's TLS handshake failed");
         }
         None
     }
 
-    async fn refuse_plain(&self, mut socket: TcpStream, addr: IpAddr, answer: &[u8]) {
-        if let Some(times) = self.plain.note() {
-            tracing::warn!(times, last_from = %addr, "a client without TLS was refused, since server.tls_cert is set");
+    async fn refuse_plain(&self, mut socket: TcpStream, addr: IpAddr, reply: &[u8]) {
+        if let Some(times) = self.plain_log.note() {
+            tracing::warn!(times, last_from = %addr, "a client without TLS was rejected because server.tls_cert is set");
         }
         // Reads the rest of the input, so that the client can read the reason before the connection is closed: unread bytes would
         // reset it.
-        if socket.write_all(answer).await.is_ok() && socket.shutdown().await.is_ok() {
+        if socket.write_all(reply).await.is_ok() && socket.shutdown().await.is_ok() {
             let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
         }
     }
 }
 
 impl Files {
-    fn look(&self) -> Looked {
+    fn inspect(&self) -> FileStamps {
         let all = [
             Some(&self.certificate),
             Some(&self.key),
             self.clients.as_ref(),
         ];
-        Looked::at(all.into_iter().flatten().map(PathBuf::as_path))
+        FileStamps::read(all.into_iter().flatten().map(PathBuf::as_path))
     }
 
     fn read(&self) -> Result<rustls::ServerConfig, String> {
@@ -205,23 +208,25 @@ impl Files {
 }
 
 /// Describes the failure, with advice.
-fn explain(error: &io::Error) -> String {
+fn explain_handshake_error(error: &io::Error) -> String {
     let inner = error
         .get_ref()
         .and_then(|it| it.downcast_ref::<rustls::Error>());
     let advice = match inner {
         Some(rustls::Error::NoCertificatesPresented) => {
-            "it showed no certificate, and server.tls_client_ca asks for one"
+            "the client presented no certificate, and server.tls_client_ca requires one"
         }
         Some(rustls::Error::InvalidCertificate(_)) => {
-            "its certificate was not signed by an authority of server.tls_client_ca, or is not valid at this time"
+            "the client's certificate was not signed by an authority of server.tls_client_ca, or is not valid at this time"
         }
         Some(rustls::Error::AlertReceived(
             AlertDescription::UnknownCA | AlertDescription::BadCertificate,
         )) => {
-            "it does not trust the authority that signed server.tls_cert; it must be given that authority's certificate"
+            "the client does not trust the authority that signed server.tls_cert; install that authority's certificate on the client"
         }
-        Some(rustls::Error::AlertReceived(_)) => "it refuses this server's certificate or its TLS",
+        Some(rustls::Error::AlertReceived(_)) => {
+            "the client rejects this server's certificate or TLS version"
+        }
         _ => return error.to_string(),
     };
     format!("{advice} ({error})")

@@ -7,26 +7,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970.
 pub fn unix_ms() -> u64 {
-    since_1970().as_millis() as u64
+    unix_time().as_millis() as u64
 }
 
 /// The time since 1970.
-pub fn since_1970() -> Duration {
+pub fn unix_time() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let (now, ahead_ms) = (since.unwrap_or_default(), ahead_ms());
-    let apart = Duration::from_millis(ahead_ms.unsigned_abs());
-    if ahead_ms < 0 {
-        now.saturating_sub(apart)
+    let (now, offset_ms) = (since.unwrap_or_default(), offset_ms());
+    let offset = Duration::from_millis(offset_ms.unsigned_abs());
+    if offset_ms < 0 {
+        now.saturating_sub(offset)
     } else {
-        now + apart
+        now + offset
     }
 }
 
 #[cfg(debug_assertions)]
-fn ahead_ms() -> i64 {
+fn offset_ms() -> i64 {
     use std::sync::OnceLock;
-    static AHEAD: OnceLock<i64> = OnceLock::new();
-    *AHEAD.get_or_init(|| {
+    static OFFSET_MS: OnceLock<i64> = OnceLock::new();
+    *OFFSET_MS.get_or_init(|| {
         let seconds = std::env::var("LARDER_CLOCK_AHEAD_SECONDS").unwrap_or_default();
         seconds.parse::<i64>().unwrap_or(0) * 1000
     })
@@ -34,6 +34,6 @@ fn ahead_ms() -> i64 {
 
 #[cfg(not(debug_assertions))]
 #[inline(always)]
-fn ahead_ms() -> i64 {
+fn offset_ms() -> i64 {
     0
 }

@@ -52,11 +52,11 @@ pub struct Descriptors {
 impl Descriptors {
     /// Divides the descriptors that the system allows.
     pub fn prepare(config: &ServerConfig) -> Descriptors {
-        let plan = Descriptors::plan(raise_limit(), open_now(), config);
-        let wanted = config.server.max_http_connections;
-        if plan.http_connections < wanted {
+        let plan = Descriptors::plan(raise_limit(), count_open(), config);
+        let configured = config.server.max_http_connections;
+        if plan.http_connections < configured {
             tracing::warn!(
-                wanted,
+                configured,
                 allowed = plan.http_connections,
                 limit = plan.limit,
                 "the limit of open files allows fewer connections than server.max_http_connections: it is lowered"
@@ -67,12 +67,12 @@ impl Descriptors {
 
     /// Reduces the number of connections of the Redis protocol by the stores' files, which are open now.
     pub fn count_stores(&self, config: &ServerConfig) {
-        let allowed = Descriptors::plan(self.limit, open_now(), config).resp_connections();
+        let allowed = Descriptors::plan(self.limit, count_open(), config).resp_connections();
         self.resp_connections.store(allowed, Relaxed);
-        let wanted = config.server.max_connections;
-        if allowed < wanted {
+        let configured = config.server.max_connections;
+        if allowed < configured {
             tracing::warn!(
-                wanted,
+                configured,
                 allowed,
                 limit = self.limit,
                 "the limit of open files allows fewer connections than server.max_connections: it is lowered; raise the limit \
@@ -114,7 +114,7 @@ impl Descriptors {
             Ok(())
         } else {
             Err(Error::Io(format!(
-                "the version has {files} segments, and of the {} files that this process may open {} are left for such: {ADVICE}",
+                "the version has {files} segments; of the {} files that this process may open, {} are left: {ADVICE}",
                 self.limit, self.files
             )))
         }
@@ -135,7 +135,7 @@ impl Descriptors {
 /// # Errors
 /// [`Error::Io`] if too few descriptors would be left for connections.
 pub fn ensure_room(files: usize, config: &ServerConfig) -> Result<(), Error> {
-    Descriptors::plan(raise_limit(), open_now(), config).ensure_room(files as u64)
+    Descriptors::plan(raise_limit(), count_open(), config).ensure_room(files as u64)
 }
 
 /// Checks whether a version that is not live may be opened at the start, because live versions, the journal and connections need
@@ -143,13 +143,13 @@ pub fn ensure_room(files: usize, config: &ServerConfig) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Io`] if half of all descriptors are in use.
-pub fn ensure_half() -> Result<(), Error> {
-    let (limit, open) = (raise_limit(), open_now());
+pub fn ensure_half_free() -> Result<(), Error> {
+    let (limit, open) = (raise_limit(), count_open());
     if open < limit / 2 {
         Ok(())
     } else {
         Err(Error::Io(format!(
-            "of the {limit} files that this process may open {open} are open: {ADVICE}"
+            "of the {limit} files that this process may open, {open} are open: {ADVICE}"
         )))
     }
 }
@@ -175,7 +175,7 @@ pub fn raise_limit() -> u64 {
 }
 
 /// The approximate number of open descriptors.
-fn open_now() -> u64 {
+fn count_open() -> u64 {
     match std::fs::read_dir("/proc/self/fd") {
         Ok(entries) => entries.count() as u64,
         // Listeners, runtimes, the journal and the lock of the folder.
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn versions_leave_connections_some() {
+    fn versions_leave_descriptors_for_connections() {
         let config = ServerConfig::default();
         let plan = |open| Descriptors::plan(256, open, &config);
         assert!(plan(40).ensure_room(88).is_ok());
-        let told = plan(40).ensure_room(89).expect_err("refused").to_string();
+        let message = plan(40).ensure_room(89).expect_err("refused").to_string();
         assert!(
-            told.contains("89 segments") && told.contains("88 are left"),
-            "{told}"
+            message.contains("89 segments") && message.contains("88 are left"),
+            "{message}"
         );
         assert!(plan(200).ensure_room(0).is_ok());
         let high = Descriptors::plan(1 << 20, 50, &config);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_purpose_is_refused_before_those_that_matter_more() {
+    fn resp_connections_are_refused_before_http_connections() {
         let plan = Descriptors::plan(512, 40, &ServerConfig::default());
         let allowed =
             |number| [Purpose::Resp, Purpose::Http].map(|p| plan.allow(p, &Number(number)));

@@ -46,7 +46,7 @@ pub enum Error {
     NoLiveVersion(String),
     AbsentKey(String),
     /// In a cluster: the data are on other nodes, and none of them supplied them.
-    Elsewhere(String),
+    NotOnThisNode(String),
     /// A pull of the store is in progress, or the version is in use.
     Conflict(String),
     /// A gate rejected the new version.
@@ -86,7 +86,7 @@ impl Error {
             Error::Tables(code, _) => *code,
             Error::NoLiveVersion(_) => Code::NoLiveVersion,
             Error::AbsentKey(_) => Code::AbsentKey,
-            Error::Elsewhere(_) => Code::ClusterDown,
+            Error::NotOnThisNode(_) => Code::ClusterDown,
             Error::Conflict(_) | Error::Displaced(_) => Code::Conflict,
             Error::Refused(_) => Code::Refused,
             Error::Corrupted(_) => Code::Corrupted,
@@ -129,7 +129,7 @@ impl From<larder_batch::Error> for Error {
         match &error {
             larder_batch::Error::Corrupted { .. } => Error::Corrupted(error.to_string()),
             larder_batch::Error::Cancelled => Error::Cancelled,
-            larder_batch::Error::NotHere { .. } => Error::Elsewhere(error.to_string()),
+            larder_batch::Error::NotHere { .. } => Error::NotOnThisNode(error.to_string()),
             _ if error.is_disk_full() => Error::DiskFull(error.to_string()),
             _ if error.is_out_of_descriptors() => {
                 Error::Io(format!("{error}; {}", descriptors::ADVICE))
@@ -145,7 +145,7 @@ impl fmt::Display for Error {
             Error::BadRequest(message)
             | Error::Forbidden(message)
             | Error::AbsentKey(message)
-            | Error::Elsewhere(message)
+            | Error::NotOnThisNode(message)
             | Error::NoLiveVersion(message)
             | Error::Conflict(message)
             | Error::Displaced(message)
@@ -160,7 +160,7 @@ impl fmt::Display for Error {
             | Error::Io(message) => f.write_str(message),
             Error::NoSuchStore(name) => write!(
                 f,
-                "no store is named {name:?}; `larder store list` and GET /v1/stores list them, and `larder push` makes one"
+                "no store is named {name:?}; `larder store list` and GET /v1/stores list them, and `larder push` creates one"
             ),
             Error::NoSuchVersion {
                 store,
@@ -182,11 +182,11 @@ impl fmt::Display for Error {
                 "no pull has the id {id:?}; GET /v1/pulls lists those since the server started"
             ),
             Error::Cancelled => f.write_str("cancelled on request; nothing changed"),
-            Error::NoPassword => write!(f, "this server asks for its password; {GIVE_PASSWORD}"),
+            Error::NoPassword => write!(f, "this server requires a password; {GIVE_PASSWORD}"),
             Error::TooManyGuesses => f.write_str(
-                "too many wrong passwords came of late: this one was not looked at; try again in a second",
+                "too many wrong passwords were given recently: this one was not checked; try again in a second",
             ),
-            Error::WrongPassword => write!(f, "the password is not this server's; {GIVE_PASSWORD}"),
+            Error::WrongPassword => write!(f, "the password is wrong; {GIVE_PASSWORD}"),
         }
     }
 }

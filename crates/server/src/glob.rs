@@ -55,7 +55,7 @@ enum Element {
 }
 
 impl Element {
-    fn fits(&self, byte: u8) -> bool {
+    fn matches(&self, byte: u8) -> bool {
         match self {
             Element::Star => false,
             Element::Any => true,
@@ -85,12 +85,13 @@ impl Segment {
     }
 
     /// Returns whether a text of the segment's length matches.
-    fn fits(&self, text: &[u8]) -> bool {
+    fn matches(&self, text: &[u8]) -> bool {
         match self {
             Segment::Text(own) => own.as_slice() == text,
-            Segment::Mixed(elements) => {
-                elements.iter().zip(text).all(|(one, byte)| one.fits(*byte))
-            }
+            Segment::Mixed(elements) => elements
+                .iter()
+                .zip(text)
+                .all(|(one, byte)| one.matches(*byte)),
         }
     }
 
@@ -103,7 +104,7 @@ impl Segment {
             },
             Segment::Mixed(elements) => {
                 let mut parts = text.windows(elements.len());
-                parts.position(|part| self.fits(part))
+                parts.position(|part| self.matches(part))
             }
         }
     }
@@ -122,7 +123,7 @@ impl Glob {
         }
         let (mut elements, mut rest) = (Vec::new(), pattern);
         while !rest.is_empty() {
-            let (element, length) = first(rest);
+            let (element, length) = parse_element(rest);
             rest = &rest[length.min(rest.len())..];
             // Consecutive stars are equivalent to one.
             if element != Element::Star || elements.last() != Some(&Element::Star) {
@@ -146,7 +147,7 @@ impl Glob {
         let Some((begin, mut rest)) = text.split_at_checked(self.first.len()) else {
             return false;
         };
-        if !self.first.fits(begin) {
+        if !self.first.matches(begin) {
             return false;
         }
         let Some((last, between)) = self.others.split_last() else {
@@ -159,27 +160,30 @@ impl Glob {
             rest = &rest[at + segment.len()..];
         }
         let end = rest.len().checked_sub(last.len());
-        end.is_some_and(|end| last.fits(&rest[end..]))
+        end.is_some_and(|end| last.matches(&rest[end..]))
     }
 
     /// The segments that a text is searched for.
-    fn searched(&self) -> &[Segment] {
+    fn inner_segments(&self) -> &[Segment] {
         self.others.split_last().map_or(&[], |(_, between)| between)
     }
 
     /// Maximum number of comparisons per byte of a text: 1 for literal segments, and the number of elements of a mixed segment that
     /// is searched.
     fn weight(&self) -> usize {
-        let mixed = self.searched().iter().filter_map(|segment| match segment {
-            Segment::Text(_) => None,
-            Segment::Mixed(elements) => Some(elements.len()),
-        });
+        let mixed = self
+            .inner_segments()
+            .iter()
+            .filter_map(|segment| match segment {
+                Segment::Text(_) => None,
+                Segment::Mixed(elements) => Some(elements.len()),
+            });
         mixed.max().unwrap_or(1)
     }
 
     /// The cost of matching one text, relative to a pattern that is only compared with the beginning and the end of the text.
     pub fn cost(&self) -> usize {
-        match self.searched() {
+        match self.inner_segments() {
             [] => 1,
             _ => SEARCH_COST * self.weight(),
         }
@@ -198,13 +202,13 @@ impl fmt::Debug for Glob {
 }
 
 /// Parses the first element of a non-empty pattern, and returns its length.
-fn first(pattern: &[u8]) -> (Element, usize) {
+fn parse_element(pattern: &[u8]) -> (Element, usize) {
     match pattern {
         [b'*', ..] => (Element::Star, 1),
         [b'?', ..] => (Element::Any, 1),
         [b'\\', escaped, ..] => (Element::Byte(*escaped), 2),
         [b'[', class @ ..] => {
-            let (set, length) = class_of(class);
+            let (set, length) = parse_class(class);
             (Element::Set(Box::new(set)), 1 + length)
         }
         [plain, ..] => (Element::Byte(*plain), 1),
@@ -213,7 +217,7 @@ fn first(pattern: &[u8]) -> (Element, usize) {
 }
 
 /// Parses a class, and returns its bytes and its length including the closing bracket. An unclosed class ends with the pattern.
-fn class_of(class: &[u8]) -> ([u64; 4], usize) {
+fn parse_class(class: &[u8]) -> ([u64; 4], usize) {
     let is_negated = class.first() == Some(&b'^');
     let (mut set, mut at) = ([0_u64; 4], usize::from(is_negated));
     let mut add = |low: u8, high: u8| {
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_they_mean_in_redis() {
+    fn patterns_match_as_in_redis() {
         for (pattern, text, fits) in [
             ("*", "", true),
             ("a:*", "a:1", true),
@@ -301,7 +305,7 @@ mod tests {
                 (0..=text.len()).any(|from| matches_by_definition(rest, &text[from..]))
             }
             [one, rest @ ..] => {
-                let byte = text.first().filter(|byte| one.fits(**byte));
+                let byte = text.first().filter(|byte| one.matches(**byte));
                 byte.is_some() && matches_by_definition(rest, &text[1..])
             }
         }
@@ -321,7 +325,7 @@ mod tests {
             let (pattern, text) = (word(b"aab*?", 9), word(b"aab", 9));
             let (mut elements, mut rest) = (Vec::new(), &pattern[..]);
             while !rest.is_empty() {
-                let (element, length) = first(rest);
+                let (element, length) = parse_element(rest);
                 elements.push(element);
                 rest = &rest[length..];
             }

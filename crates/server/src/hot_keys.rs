@@ -20,21 +20,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use larder_types::StoreName;
 
 /// A prime, so that no regular pattern of reads coincides with it.
-const ONE_IN: usize = 61;
+const SAMPLE_EVERY: usize = 61;
 /// Maximum number of samples per thread between two folds.
-const DRAWN_MAX: usize = 4096;
+const SAMPLED_MAX: usize = 4096;
 /// Longer keys are not sampled.
 const KEY_BYTES_MAX: usize = 1024;
 /// The number of samples of a store after which its counts are halved.
 const HALVE_EVERY: u64 = 1 << 20;
 
-type Drawn = Mutex<Vec<(StoreName, Box<[u8]>)>>;
+type SampledKeys = Mutex<Vec<(StoreName, Box<[u8]>)>>;
 
 /// The samples of all serving threads.
 pub struct HotKeys {
     /// The number of keys requested per store; 0 disables sampling.
     count: usize,
-    threads: Mutex<Vec<Arc<Drawn>>>,
+    threads: Mutex<Vec<Arc<SampledKeys>>>,
     stores: Mutex<HashMap<StoreName, Summary>>,
     /// The number of keys found in new versions since the server started.
     warmed: AtomicU64,
@@ -43,8 +43,8 @@ pub struct HotKeys {
 /// The sampler of a serving thread.
 pub struct Sampler {
     /// The number of keys until the next sample.
-    left: Cell<usize>,
-    drawn: Arc<Drawn>,
+    until_sample: Cell<usize>,
+    sampled: Arc<SampledKeys>,
 }
 
 impl HotKeys {
@@ -62,22 +62,22 @@ impl HotKeys {
         if self.count == 0 {
             return None;
         }
-        let drawn: Arc<Drawn> = Arc::default();
-        lock(&self.threads).push(drawn.clone());
+        let sampled: Arc<SampledKeys> = Arc::default();
+        lock(&self.threads).push(sampled.clone());
         Some(Sampler {
-            left: Cell::new(ONE_IN),
-            drawn,
+            until_sample: Cell::new(SAMPLE_EVERY),
+            sampled,
         })
     }
 
     /// Collects the samples of all threads. To be called periodically, not on a serving thread.
-    pub fn fold(&self) {
+    pub fn merge_samples(&self) {
         let threads = lock(&self.threads).clone();
         for thread in threads {
             // A serving thread that finds the list locked drops its sample, so the lock is held only briefly.
-            let drawn = std::mem::take(&mut *lock(&thread));
+            let sampled = std::mem::take(&mut *lock(&thread));
             let mut stores = lock(&self.stores);
-            for (store, key) in drawn {
+            for (store, key) in sampled {
                 stores.entry(store).or_default().add(key, self.count);
             }
         }
@@ -85,7 +85,7 @@ impl HotKeys {
 
     /// Returns the hottest keys of a store, the hottest first, at most the requested number.
     pub fn hottest(&self, store: &StoreName) -> Vec<Box<[u8]>> {
-        self.fold();
+        self.merge_samples();
         let stores = lock(&self.stores);
         let counts = stores.get(store).into_iter().flat_map(|it| &it.counts);
         let mut all: Vec<(&Box<[u8]>, u64)> = counts.map(|(key, count)| (key, *count)).collect();
@@ -112,26 +112,27 @@ impl HotKeys {
 impl Sampler {
     /// Records reads of keys of one store.
     #[inline]
-    pub fn read(&self, store: &StoreName, keys: &[&[u8]]) {
-        let left = self.left.get();
-        if left > keys.len() {
-            self.left.set(left - keys.len());
+    pub fn record(&self, store: &StoreName, keys: &[&[u8]]) {
+        let until_sample = self.until_sample.get();
+        if until_sample > keys.len() {
+            self.until_sample.set(until_sample - keys.len());
             return;
         }
-        self.draw(store, keys, left);
+        self.sample(store, keys, until_sample);
     }
 
     #[cold]
-    fn draw(&self, store: &StoreName, keys: &[&[u8]], left: usize) {
-        let places = (left - 1..keys.len()).step_by(ONE_IN);
-        let last = left - 1 + (places.len() - 1) * ONE_IN;
-        self.left.set(ONE_IN - (keys.len() - 1 - last));
-        let Ok(mut drawn) = self.drawn.try_lock() else {
+    fn sample(&self, store: &StoreName, keys: &[&[u8]], until_sample: usize) {
+        let places = (until_sample - 1..keys.len()).step_by(SAMPLE_EVERY);
+        let last = until_sample - 1 + (places.len() - 1) * SAMPLE_EVERY;
+        self.until_sample
+            .set(SAMPLE_EVERY - (keys.len() - 1 - last));
+        let Ok(mut sampled) = self.sampled.try_lock() else {
             return;
         };
         for key in places.map(|place| keys[place]) {
-            if drawn.len() < DRAWN_MAX && key.len() <= KEY_BYTES_MAX {
-                drawn.push((store.clone(), key.into()));
+            if sampled.len() < SAMPLED_MAX && key.len() <= KEY_BYTES_MAX {
+                sampled.push((store.clone(), key.into()));
             }
         }
     }
@@ -141,28 +142,28 @@ impl Sampler {
 #[derive(Default)]
 struct Summary {
     counts: HashMap<Box<[u8]>, u64>,
-    drawn: u64,
+    sampled: u64,
 }
 
 impl Summary {
     fn add(&mut self, key: Box<[u8]>, count: usize) {
         *self.counts.entry(key).or_insert(0) += 1;
-        self.drawn += 1;
+        self.sampled += 1;
         if self.counts.len() >= 2 * count.max(1) {
             let mut all: Vec<u64> = self.counts.values().copied().collect();
             let (_, first_too_many, _) = all.select_nth_unstable_by(count, |a, b| b.cmp(a));
             let lower = *first_too_many;
-            self.lower(|had| had - had.min(lower));
+            self.lower(|hits| hits - hits.min(lower));
         }
-        if self.drawn.is_multiple_of(HALVE_EVERY) {
-            self.lower(|had| had / 2);
+        if self.sampled.is_multiple_of(HALVE_EVERY) {
+            self.lower(|hits| hits / 2);
         }
     }
 
     fn lower(&mut self, lowered: impl Fn(u64) -> u64) {
-        self.counts.retain(|_, had| {
-            *had = lowered(*had);
-            *had > 0
+        self.counts.retain(|_, hits| {
+            *hits = lowered(*hits);
+            *hits > 0
         });
     }
 }
@@ -183,19 +184,19 @@ mod tests {
 
     /// Samples like a thread that reads `at_a_time` keys per command.
     fn reads(hot: &HotKeys, at_a_time: usize, count: usize, mut key: impl FnMut() -> u64) {
-        let sampler = hot.sampler().expect("keys are asked for");
+        let sampler = hot.sampler().expect("sampling is on");
         for round in 0..count / at_a_time {
             let keys: Vec<String> = (0..at_a_time).map(|_| key().to_string()).collect();
             let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
-            sampler.read(&store("s"), &keys);
+            sampler.record(&store("s"), &keys);
             if round % 64 == 0 {
-                hot.fold();
+                hot.merge_samples();
             }
         }
     }
 
     #[test]
-    fn what_is_read_most_is_found_among_a_million_others() {
+    fn the_hottest_keys_are_found_among_a_million_others() {
         for at_a_time in [1, 7, 32, 200] {
             let hot = HotKeys::new(100);
             let mut random = Random::new(at_a_time as u64);
@@ -214,22 +215,22 @@ mod tests {
     }
 
     #[test]
-    fn one_key_in_so_many_is_drawn_whatever_comes_at_a_time() {
+    fn every_nth_key_is_sampled_for_any_batch_size() {
         for at_a_time in [1, 2, 60, 61, 62, 122, 123, 500] {
             let hot = HotKeys::new(1_000_000);
-            let sampler = hot.sampler().expect("keys are asked for");
+            let sampler = hot.sampler().expect("sampling is on");
             let mut next = 0u64;
-            let mut drawn = Vec::new();
+            let mut sampled = Vec::new();
             while next < 61 * 50 {
                 let keys: Vec<[u8; 8]> = (0..at_a_time as u64)
                     .map(|at| (next + at).to_be_bytes())
                     .collect();
                 next += at_a_time as u64;
                 let keys: Vec<&[u8]> = keys.iter().map(|it| &it[..]).collect();
-                sampler.read(&store("s"), &keys);
-                drawn.append(&mut lock(&sampler.drawn));
+                sampler.record(&store("s"), &keys);
+                sampled.append(&mut lock(&sampler.sampled));
             }
-            let places = drawn
+            let places = sampled
                 .iter()
                 .map(|(_, key)| u64::from_be_bytes((**key).try_into().expect("eight")));
             let expected: Vec<u64> = (0..)
@@ -241,19 +242,19 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_stores_are_kept_apart() {
+    fn memory_is_bounded_and_stores_are_counted_separately() {
         let hot = HotKeys::new(10);
-        let sampler = hot.sampler().expect("keys are asked for");
+        let sampler = hot.sampler().expect("sampling is on");
         let long = vec![b'x'; KEY_BYTES_MAX + 1];
         for number in 0..1_000_000u64 {
             let key = number.to_be_bytes();
-            sampler.read(&store(["a", "b"][(number % 2) as usize]), &[&key]);
+            sampler.record(&store(["a", "b"][(number % 2) as usize]), &[&key]);
         }
-        assert_eq!(lock(&sampler.drawn).len(), DRAWN_MAX);
-        for _ in 0..ONE_IN {
-            sampler.read(&store("a"), &[&long]);
+        assert_eq!(lock(&sampler.sampled).len(), SAMPLED_MAX);
+        for _ in 0..SAMPLE_EVERY {
+            sampler.record(&store("a"), &[&long]);
         }
-        hot.fold();
+        hot.merge_samples();
         for summary in lock(&hot.stores).values() {
             assert!(summary.counts.len() < 20);
         }

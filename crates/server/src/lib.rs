@@ -14,7 +14,6 @@
 //! - To follow a pull, read `http/routes.rs`, `fetch/mod.rs`, `fetch/pull.rs`, `stores/mod.rs`.
 //! - To follow a start, read `server.rs`, then `stores/recover.rs`.
 
-pub mod ability;
 mod catalog;
 mod client_tls;
 mod clients;
@@ -22,9 +21,10 @@ mod clock;
 pub mod cluster;
 mod descriptors;
 mod error;
+pub mod fault_monitor;
 mod fetch;
 mod glob;
-mod guesses;
+mod guess_limiter;
 mod hot_keys;
 mod http;
 mod loading;

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// The progress of a start: the stores are opened first, then the rows are loaded.
 #[derive(Default)]
-pub struct Progress {
+pub struct LoadProgress {
     is_loading: AtomicBool,
     are_stores_open: AtomicBool,
     stores: AtomicU64,
@@ -20,7 +20,7 @@ pub struct Progress {
     bytes_total: AtomicU64,
 }
 
-impl Progress {
+impl LoadProgress {
     /// `bytes_total` is the size of the journal to read.
     pub fn begin(&self, bytes_total: u64) {
         self.bytes_total.store(bytes_total, Relaxed);
@@ -68,7 +68,7 @@ impl Progress {
     }
 
     /// The progress as a message, while stores are being opened or rows are being loaded.
-    pub fn in_words(&self) -> Option<String> {
+    pub fn describe(&self) -> Option<String> {
         if !self.is_loading() {
             return None;
         }
@@ -90,7 +90,7 @@ impl Progress {
     /// # Errors
     /// [`Code::Loading`] until all rows are in memory.
     pub fn ensure_loaded(&self) -> Result<(), Error> {
-        match self.in_words() {
+        match self.describe() {
             None => Ok(()),
             Some(progress) => Err(Error::Tables(Code::Loading, progress)),
         }
@@ -113,13 +113,13 @@ mod tests {
 
     #[test]
     fn progress_is_reported_only_while_the_server_starts() {
-        let progress = Progress::default();
+        let progress = LoadProgress::default();
         assert!(progress.ensure_loaded().is_ok());
         progress.begin(40);
         progress.begin_stores(2);
         progress.count_store();
-        let told = progress.in_words().expect("it loads");
-        assert_eq!(told, "stores are being opened: 1 of 2");
+        let message = progress.describe().expect("it loads");
+        assert_eq!(message, "stores are being opened: 1 of 2");
         assert!(progress.ensure_stores_open().is_err());
         progress.end_stores();
         assert!(progress.ensure_stores_open().is_ok());
@@ -128,12 +128,12 @@ mod tests {
             value: b"12345",
             deadline_ms: None,
         });
-        let told = progress.in_words().expect("it loads");
+        let message = progress.describe().expect("it loads");
         assert!(
-            told.ends_with("1 entries of the journal, 25 % of its bytes"),
-            "{told}"
+            message.ends_with("1 entries of the journal, 25 % of its bytes"),
+            "{message}"
         );
         progress.end();
-        assert_eq!(progress.in_words(), None);
+        assert_eq!(progress.describe(), None);
     }
 }

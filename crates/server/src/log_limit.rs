@@ -9,12 +9,12 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// An event that is logged at most once per minute.
 #[derive(Debug, Default)]
-pub struct LogLimit(Mutex<Noted>);
+pub struct LogLimit(Mutex<LogState>);
 
 #[derive(Debug, Default)]
-struct Noted {
-    told: Option<Instant>,
-    untold: u64,
+struct LogState {
+    logged_at: Option<Instant>,
+    unlogged: u64,
 }
 
 impl LogLimit {
@@ -24,14 +24,14 @@ impl LogLimit {
     }
 
     fn note_at(&self, now: Instant) -> Option<u64> {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.untold += 1;
-        let is_time = noted
-            .told
-            .is_none_or(|told| now.saturating_duration_since(told) >= EVERY);
-        is_time.then(|| {
-            noted.told = Some(now);
-            std::mem::take(&mut noted.untold)
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.unlogged += 1;
+        let is_due = state
+            .logged_at
+            .is_none_or(|logged_at| now.saturating_duration_since(logged_at) >= EVERY);
+        is_due.then(|| {
+            state.logged_at = Some(now);
+            std::mem::take(&mut state.unlogged)
         })
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_at_once_and_the_rest_together_a_minute_later() {
+    fn the_first_event_is_logged_immediately_and_later_ones_once_a_minute() {
         let (limit, start) = (LogLimit::default(), Instant::now());
         assert_eq!(limit.note_at(start), Some(1));
         for _ in 0..1000 {

@@ -8,7 +8,7 @@ const IO_PRIORITY: libc::c_int = (2 << 13) | 7;
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
 /// Permanently lowers the priority of the calling thread. If the system refuses, that is harmless.
-pub fn lower_this_thread() {
+pub fn lower_thread_priority() {
     // SAFETY: gettid, setpriority and ioprio_set take integers, touch no memory of ours, and with the calling thread's own id
     // change that thread alone (Linux keeps priorities per thread).
     unsafe {
@@ -24,14 +24,14 @@ pub fn lower_this_thread() {
 }
 
 /// Starts a named low-priority thread.
-pub fn spawn_low<T: Send + 'static>(
+pub fn spawn_low_priority<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<std::thread::JoinHandle<T>> {
     // Linux shows 15 bytes of a thread's name.
     let shown: String = name.chars().take(15).collect();
     std::thread::Builder::new().name(shown).spawn(move || {
-        lower_this_thread();
+        lower_thread_priority();
         work()
     })
 }

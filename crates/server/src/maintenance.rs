@@ -13,7 +13,7 @@ use crate::Shared;
 use crate::error::Error;
 use crate::fetch::Pace;
 use crate::fetch::warm::warm_served;
-use crate::low_priority::spawn_low;
+use crate::low_priority::spawn_low_priority;
 
 /// Measuring residency takes at most this fraction (1/200) of one core's time.
 const RESIDENCY_SHARE: u32 = 200;
@@ -30,26 +30,26 @@ pub struct Maintenance {
 
 impl Maintenance {
     pub fn spawn(shared: Arc<Shared>) -> Result<Maintenance, Error> {
-        let failed = |error| Error::Io(format!("cannot start the upkeep threads: {error}"));
+        let failed = |error| Error::Io(format!("cannot start the maintenance threads: {error}"));
         let stopping = Arc::new(AtomicBool::new(false));
         let (warmed, warm_stopping) = (shared.clone(), stopping.clone());
-        let warming = spawn_low("larder-warm", move || {
+        let warming = spawn_low_priority("larder-warm", move || {
             let _guard = warmed.supervisor.guard();
             warm_served(&warmed, &|| !warm_stopping.load(Relaxed));
         })
         .map_err(failed)?;
         let (stop, stopped) = sync_channel::<()>(0);
         let upkeep_stopping = stopping.clone();
-        let upkeep = spawn_low("larder-upkeep", move || {
+        let upkeep = spawn_low_priority("larder-upkeep", move || {
             let _guard = shared.supervisor.guard();
             let mut retained_at = Instant::now();
-            let mut told = HashSet::new();
+            let mut reported = HashSet::new();
             loop {
-                shared.hot_keys.fold();
+                shared.hot_keys.merge_samples();
                 shared
                     .hot_keys
                     .keep_only(|name| shared.stores.get(name.as_str()).is_ok());
-                let pause = refresh_residency(&shared, &mut told);
+                let pause = refresh_residency(&shared, &mut reported);
                 let pace = shared.pulls.throttle.pace();
                 shared
                     .stores
@@ -91,18 +91,18 @@ fn release_step(pace: &Pace<'_>, stopping: &AtomicBool) {
     }
 }
 
-/// Measures residency, and returns the time until the next measurement. `told` contains the versions whose damage has been
+/// Measures residency, and returns the time until the next measurement. `reported` contains the versions whose damage has been
 /// logged.
-fn refresh_residency(shared: &Shared, told: &mut HashSet<PathBuf>) -> Duration {
+fn refresh_residency(shared: &Shared, reported: &mut HashSet<PathBuf>) -> Duration {
     let began = Instant::now();
     for store in shared.stores.list() {
         for version in store.open_versions() {
             version.refresh_residency();
-            if !version.is_whole() && told.insert(version.path().to_owned()) {
+            if !version.is_intact() && reported.insert(version.path().to_owned()) {
                 tracing::error!(
                     store = %store.name,
                     version = %version.path().display(),
-                    "a file of this version was cut or cannot be read; what is gone is answered CORRUPTED: roll back, or pull it again"
+                    "a file of this version was truncated or cannot be read; reads of the lost part fail with CORRUPTED: roll back, or pull it again"
                 );
             }
         }

@@ -8,15 +8,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use larder_cluster::controller::{Ask, Report};
+use larder_cluster::controller::{ControllerRequest, Report};
 use larder_cluster::coordination::Embedded;
 use larder_cluster::map::{Epoch, Map, Member, NodeName, Registration, Roles};
 use larder_protocol::config::{ClusterMode, NodeRoles, ServerConfig};
 
-use crate::cluster::node::{self, NodeThread, Standing};
+use crate::cluster::node::{self, NodeHealth, NodeThread};
 use crate::cluster::{View, one};
 use crate::error::Error;
-use crate::supervision::Guard;
+use crate::supervision::PanicGuard;
 use crate::tables::TablesHandle;
 
 /// A node's membership in its cluster, shared by all threads.
@@ -24,7 +24,7 @@ pub struct Membership {
     view: Arc<ArcSwap<View>>,
     /// `cluster.announce`: a host, and a port if that differs too.
     announce: Option<(String, Option<u16>)>,
-    home: Home,
+    backend: Backend,
     /// The last measured offsets of other nodes' clocks from this one's.
     clocks: Mutex<BTreeMap<NodeName, ClockSkew>>,
 }
@@ -39,7 +39,7 @@ pub struct ClockSkew {
 }
 
 /// The storage of the map.
-enum Home {
+enum Backend {
     /// A file. The service holds its lock.
     File {
         _service: Embedded,
@@ -48,7 +48,7 @@ enum Home {
 }
 
 /// The addresses on which this node listens.
-pub struct Listens {
+pub struct ListenAddresses {
     pub resp: SocketAddr,
     pub http: Option<SocketAddr>,
     /// With `cluster.mode = "etcd"`.
@@ -64,7 +64,7 @@ impl Membership {
     pub async fn open(
         config: &ServerConfig,
         cores: usize,
-        listens: Listens,
+        listens: ListenAddresses,
     ) -> Result<Option<Membership>, Error> {
         let section = &config.cluster;
         if section.mode == ClusterMode::Off {
@@ -72,18 +72,19 @@ impl Membership {
         }
         let wrong = |key: &str, why: String| Error::BadRequest(format!("cluster.{key}: {why}"));
         let name: NodeName = (section.node.parse()).map_err(|why| wrong("node", why))?;
-        let announce = announced(&section.announce).map_err(|why| wrong("announce", why))?;
-        let peer = announced(&section.peer_announce).map_err(|why| wrong("peer_announce", why))?;
+        let announce = parse_announced(&section.announce).map_err(|why| wrong("announce", why))?;
+        let peer =
+            parse_announced(&section.peer_announce).map_err(|why| wrong("peer_announce", why))?;
         let at = |key: &str, listens: Option<SocketAddr>, announced: &Option<_>| {
             let Some(addr) = listens else {
                 return Ok(String::new());
             };
-            let is_everywhere = addr.ip().is_unspecified() && section.mode == ClusterMode::Etcd;
+            let is_unspecified = addr.ip().is_unspecified() && section.mode == ClusterMode::Etcd;
             match announced {
-                None if is_everywhere => Err(wrong(
+                None if is_unspecified => Err(wrong(
                     key,
                     format!(
-                        "this node listens on {addr}, which is no address that others could be told: set the host by which they reach it"
+                        "this node listens on {addr}, an address that other nodes cannot connect to: set the host by which they reach it"
                     ),
                 )),
                 _ => Ok(address_text(addr, announced.as_ref())),
@@ -109,48 +110,48 @@ impl Membership {
                 NodeRoles::Both => Roles::Both,
             },
         };
-        let (view, home) = match section.mode {
+        let (view, backend) = match section.mode {
             ClusterMode::Etcd => {
-                let view = View::first(
-                    Map::new(&section.name, node::settings(config)),
+                let view = View::initial(
+                    Map::new(&section.name, node::initial_settings(config)),
                     registration.cores,
                 );
                 let view = Arc::new(ArcSwap::from_pointee(view));
                 let handle = node::Handle::new(config, registration, view.clone(), listens.peer)?;
-                (view, Home::Etcd(Box::new(handle)))
+                (view, Backend::Etcd(Box::new(handle)))
             }
             _ => {
                 let (service, view) =
                     one::open(&config.server.data, &section.name, registration).await?;
                 let view = Arc::new(ArcSwap::from_pointee(view));
-                (view, Home::File { _service: service })
+                (view, Backend::File { _service: service })
             }
         };
         Ok(Some(Membership {
             view,
             announce,
-            home,
+            backend,
             clocks: Mutex::default(),
         }))
     }
 
-    /// Starts this node's participation in a cluster in etcd. `tell` is called with each new view, on a separate thread.
+    /// Starts this node's participation in a cluster in etcd. `notify` is called with each new view, on a separate thread.
     ///
     /// # Errors
     /// [`Error::Io`] if the thread cannot be created.
     pub fn begin(
         &self,
-        tell: impl Fn(Arc<View>) + Send + 'static,
+        notify: impl Fn(Arc<View>) + Send + 'static,
         tables: &TablesHandle,
-        guard: Guard,
+        guard: PanicGuard,
     ) -> Result<Option<NodeThread>, Error> {
-        match &self.home {
-            Home::File { .. } => Ok(None),
-            Home::Etcd(handle) => handle
+        match &self.backend {
+            Backend::File { .. } => Ok(None),
+            Backend::Etcd(handle) => handle
                 .begin(
-                    Box::new(tell),
-                    tables.slot_asks.clone(),
-                    tables.ability.clone(),
+                    Box::new(notify),
+                    tables.slot_requests.clone(),
+                    tables.fault_monitor.clone(),
                     guard,
                 )
                 .map(Some),
@@ -163,64 +164,64 @@ impl Membership {
     }
 
     /// Returns whether a map in etcd determines the placement.
-    pub fn is_in_etcd(&self) -> bool {
-        matches!(self.home, Home::Etcd(_))
+    pub fn uses_etcd(&self) -> bool {
+        matches!(self.backend, Backend::Etcd(_))
     }
 
     /// This node's status with etcd; `None` if it does not use etcd.
-    pub fn standing(&self) -> Option<Arc<Standing>> {
-        match &self.home {
-            Home::File { .. } => None,
-            Home::Etcd(handle) => Some(handle.standing()),
+    pub fn health(&self) -> Option<Arc<NodeHealth>> {
+        match &self.backend {
+            Backend::File { .. } => None,
+            Backend::Etcd(handle) => Some(handle.health()),
         }
     }
 
     /// The node's handle in a cluster in etcd; `None` if the map is in a file.
     pub fn node(&self) -> Option<&node::Handle> {
-        match &self.home {
-            Home::File { .. } => None,
-            Home::Etcd(handle) => Some(handle),
+        match &self.backend {
+            Backend::File { .. } => None,
+            Backend::Etcd(handle) => Some(handle),
         }
     }
 
     /// The number of requests that this node has sent to etcd. Executing commands requires none.
     pub fn etcd_requests(&self) -> u64 {
-        match &self.home {
-            Home::File { .. } => 0,
-            Home::Etcd(handle) => handle.etcd_requests(),
+        match &self.backend {
+            Backend::File { .. } => 0,
+            Backend::Etcd(handle) => handle.etcd_requests(),
         }
     }
 
     /// Returns whether commands on tables are rejected, at the cost of one atomic load.
     #[inline]
     pub fn is_refusing(&self) -> bool {
-        match &self.home {
-            Home::File { .. } => false,
-            Home::Etcd(handle) => handle.is_refusing(),
+        match &self.backend {
+            Backend::File { .. } => false,
+            Backend::Etcd(handle) => handle.is_refusing(),
         }
     }
 
     /// The reason why all commands on tables are rejected, if they are: this node is not part of the cluster, or the cluster has
     /// not started.
     pub fn refusal(&self) -> Option<String> {
-        let standing = self.standing()?;
-        standing.refusal(&self.view.load())
+        let health = self.health()?;
+        health.refusal(&self.view.load())
     }
 
     /// The address to which other nodes connect.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        match &self.home {
-            Home::File { .. } => None,
-            Home::Etcd(handle) => handle.peer_addr(),
+        match &self.backend {
+            Backend::File { .. } => None,
+            Backend::Etcd(handle) => handle.peer_addr(),
         }
     }
 
     /// Returns the listener for other nodes, once.
-    #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
+    #[allow(dead_code, reason = "for accepting, pushing and replicating")]
     pub fn take_peer_listener(&self) -> Option<TcpListener> {
-        match &self.home {
-            Home::File { .. } => None,
-            Home::Etcd(handle) => handle.take_peer_listener(),
+        match &self.backend {
+            Backend::File { .. } => None,
+            Backend::Etcd(handle) => handle.take_peer_listener(),
         }
     }
 
@@ -229,37 +230,37 @@ impl Membership {
     ///
     /// # Errors
     /// A message for the operator: the reason for a rejection, or that the outcome is unknown.
-    pub async fn ask(&self, ask: Ask) -> Result<String, String> {
-        match &self.home {
-            Home::File { .. } => Err("this cluster is one node, and has nobody to ask: cluster.mode = \"etcd\" makes it one of many".to_owned()),
-            Home::Etcd(handle) => handle.ask(ask).await,
+    pub async fn submit(&self, request: ControllerRequest) -> Result<String, String> {
+        match &self.backend {
+            Backend::File { .. } => Err("this cluster has one node and no controller: set cluster.mode = \"etcd\" for a cluster of several nodes".to_owned()),
+            Backend::Etcd(handle) => handle.request(request).await,
         }
     }
 
     /// Changes this node's report, which is soon written completely. May be called as often as necessary.
-    #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
+    #[allow(dead_code, reason = "for accepting, pushing and replicating")]
     pub fn report(&self, change: impl FnOnce(&mut Report)) {
-        if let Home::Etcd(handle) = &self.home {
+        if let Backend::Etcd(handle) = &self.backend {
             handle.report(change);
         }
     }
 
     /// Records that another node has a map of this epoch.
-    pub fn saw_epoch(&self, epoch: Epoch) {
-        if let Home::Etcd(handle) = &self.home {
-            handle.saw_epoch(epoch);
+    pub fn observe_epoch(&self, epoch: Epoch) {
+        if let Backend::Etcd(handle) = &self.backend {
+            handle.observe_epoch(epoch);
         }
     }
 
-    /// The reason why this node must not serve by its own map, if so: see [`Standing::cut_off`].
-    pub fn cut_off(&self) -> Option<String> {
-        self.standing()?.cut_off(&self.view.load())
+    /// The reason why this node must not serve by its own map, if so: see [`NodeHealth::cut_off_reason`].
+    pub fn cut_off_reason(&self) -> Option<String> {
+        self.health()?.cut_off_reason(&self.view.load())
     }
 
     /// Records that another node was reached, or the reason why not.
-    pub fn met(&self, node: &NodeName, how: Result<(), &str>) {
-        if let Home::Etcd(handle) = &self.home {
-            handle.met(node, how);
+    pub fn record_contact(&self, node: &NodeName, how: Result<(), &str>) {
+        if let Backend::Etcd(handle) = &self.backend {
+            handle.record_contact(node, how);
         }
     }
 
@@ -281,10 +282,10 @@ impl Membership {
     }
 
     /// Discards the records about other nodes than these.
-    pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
+    pub fn retain_contacts(&self, nodes: impl Fn(&NodeName) -> bool) {
         self.locked_clocks().retain(|name, _| nodes(name));
-        if let Home::Etcd(handle) = &self.home {
-            handle.keep_met(nodes);
+        if let Backend::Etcd(handle) = &self.backend {
+            handle.retain_peers(nodes);
         }
     }
 
@@ -292,9 +293,11 @@ impl Membership {
     /// used, unless another one is announced.
     pub fn address(&self, view: &View, member: &Member, reached: SocketAddr) -> (String, u16) {
         let is_own = member.id == view.me;
-        if let (Home::Etcd(_), Some(told)) = (&self.home, split(&member.registration.resp)) {
+        if let (Backend::Etcd(_), Some(registered)) =
+            (&self.backend, split(&member.registration.resp))
+        {
             // All members give the same address for each, so that clients recognize it.
-            return told;
+            return registered;
         }
         match &self.announce {
             Some((host, port)) if is_own => (host.clone(), port.unwrap_or(reached.port())),
@@ -333,7 +336,7 @@ pub fn shown_id(member: &Member) -> String {
 }
 
 /// Parses `host`, `host:port` or `[host]:port`.
-fn announced(text: &str) -> Result<Option<(String, Option<u16>)>, String> {
+fn parse_announced(text: &str) -> Result<Option<(String, Option<u16>)>, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -360,14 +363,20 @@ mod tests {
     #[test]
     fn an_announced_address_is_a_host_with_or_without_a_port() {
         let host = |host: &str, port| Ok(Some((host.to_owned(), port)));
-        assert_eq!(announced(""), Ok(None));
-        assert_eq!(announced("larder.example"), host("larder.example", None));
+        assert_eq!(parse_announced(""), Ok(None));
         assert_eq!(
-            announced("larder.example:7000"),
+            parse_announced("larder.example"),
+            host("larder.example", None)
+        );
+        assert_eq!(
+            parse_announced("larder.example:7000"),
             host("larder.example", Some(7000))
         );
-        assert_eq!(announced("fe80::1"), host("fe80::1", None));
-        assert_eq!(announced("[fe80::1]:7000"), host("fe80::1", Some(7000)));
+        assert_eq!(parse_announced("fe80::1"), host("fe80::1", None));
+        assert_eq!(
+            parse_announced("[fe80::1]:7000"),
+            host("fe80::1", Some(7000))
+        );
         for wrong in [
             "larder.example:",
             ":7000",
@@ -376,7 +385,7 @@ mod tests {
             "h:70000",
             "[]:1",
         ] {
-            assert!(announced(wrong).is_err(), "{wrong}");
+            assert!(parse_announced(wrong).is_err(), "{wrong}");
         }
     }
 }

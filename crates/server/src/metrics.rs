@@ -25,7 +25,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::Shared;
 use crate::error::Error;
 use crate::http::Failure;
-use crate::spaces::Figures;
+use crate::spaces::SpaceStats;
 use crate::stats::SeriesSnapshot;
 
 /// Maximum time that a scrape waits for the figures of the serving threads.
@@ -35,7 +35,7 @@ pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failu
     if !shared.loading.is_loading() {
         let publish = shared
             .tables
-            .run_on_all(None, |tables| async move { tables.publish_figures() });
+            .run_on_all(None, |tables| async move { tables.publish_stats() });
         // For a serving thread that does not answer, the last published figures are used.
         if let Ok(published) = tokio::time::timeout(FIGURES_MAX, publish).await {
             published?;
@@ -83,7 +83,7 @@ impl Scrape {
             MetricType::Histogram,
         )?;
         for series in &stats.series {
-            let buckets = coarse(series);
+            let buckets = coarse_buckets(series);
             family
                 .encode_family(&labels(series))?
                 .encode_histogram::<[(&str, &str); 0]>(
@@ -141,12 +141,12 @@ impl Scrape {
             (
                 "wrong_passwords",
                 "Wrong passwords received over RESP or HTTP",
-                self.0.guesses.wrong.load(Relaxed),
+                self.0.guess_limiter.wrong.load(Relaxed),
             ),
             (
                 "passwords_not_looked_at",
                 "Passwords rejected without a check because of the rate limit for wrong passwords",
-                self.0.guesses.refused.load(Relaxed),
+                self.0.guess_limiter.refused.load(Relaxed),
             ),
             (
                 "http_refused",
@@ -172,9 +172,9 @@ impl Scrape {
         )?;
         for (why, count) in [
             ("client_memory", &clients.closed_too_large),
-            ("clients_memory", &clients.closed_for_others),
+            ("clients_memory", &clients.closed_evicted),
             ("unread", &clients.closed_unread),
-            ("answer_lost", &clients.closed_answer_lost),
+            ("answer_lost", &clients.closed_reply_lost),
         ] {
             let labels = [("why", why)];
             line(&mut family, &labels, ConstCounter::new(count.load(Relaxed)))?;
@@ -293,7 +293,7 @@ impl Scrape {
     }
 
     fn tables(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let figures = self.0.tables.figures();
+        let figures = self.0.tables.stats();
         let sums = [
             (
                 "tables_memory_bytes",
@@ -323,7 +323,7 @@ impl Scrape {
             (
                 "tables_visited_at_once",
                 "Maximum number of rows that a core visited for joins in one turn",
-                figures.visited_at_once,
+                figures.visited_per_step_max,
             ),
             (
                 "tables_writes_refused",
@@ -333,7 +333,7 @@ impl Scrape {
             (
                 "unable",
                 "1 while the server cannot serve requests: for tables.stall_seconds, its disk hangs or fails, or a serving thread is stalled",
-                u64::from(self.0.tables.ability.inability().is_some()),
+                u64::from(self.0.tables.fault_monitor.fault().is_some()),
             ),
         ];
         for (name, help, value) in sums {
@@ -357,7 +357,7 @@ impl Scrape {
         )?;
         for stalls in self.0.turns.stalls() {
             let labels = [("core", stalls.core.to_string())];
-            let seconds = stalls.present.unwrap_or_default().as_secs_f64();
+            let seconds = stalls.current.unwrap_or_default().as_secs_f64();
             line(&mut family, &labels, ConstGauge::new(seconds))?;
         }
         let mut family =
@@ -391,7 +391,7 @@ impl Scrape {
                 line(&mut family, &labels, ConstGauge::new(value(join) as i64))?;
             }
         }
-        type OfSpace = fn(&Figures) -> u64;
+        type OfSpace = fn(&SpaceStats) -> u64;
         let gauges: [(&str, &str, OfSpace); 4] = [
             ("space_objects", "Objects in a space", |it| it.objects),
             (
@@ -407,7 +407,7 @@ impl Scrape {
             (
                 "space_left",
                 "Objects that a space has yet to index",
-                |it| it.left,
+                |it| it.unindexed,
             ),
         ];
         for (name, help, value) in gauges {
@@ -449,7 +449,7 @@ impl Scrape {
             return Ok(());
         };
         let view = membership.view();
-        let served: u32 = (view.lookup.served().iter())
+        let served: u32 = (view.lookup.served_ranges().iter())
             .map(|it| it.slots.count())
             .sum();
         for (name, help, value) in [
@@ -476,14 +476,14 @@ impl Scrape {
         ] {
             gauge(encoder, name, help, value)?;
         }
-        let Some(standing) = membership.standing() else {
+        let Some(health) = membership.health() else {
             return Ok(());
         };
-        let leads = standing
-            .known
+        let leads = health
+            .state
             .leader
             .as_ref()
-            .is_some_and(|it| it.name == standing.name.as_str());
+            .is_some_and(|it| it.name == health.name.as_str());
         for (name, help, value) in [
             (
                 "cluster_controller",
@@ -493,17 +493,17 @@ impl Scrape {
             (
                 "cluster_lease_left_milliseconds",
                 "Remaining time of this node's lease",
-                standing.lease_left_ms(&view),
+                health.lease_left_ms(&view),
             ),
             (
                 "cluster_etcd_silent",
                 "1 while etcd does not answer this node",
-                u64::from(standing.trouble.is_some()),
+                u64::from(health.etcd_error.is_some()),
             ),
             (
                 "cluster_blocked",
                 "Number of problems that need an operator",
-                standing.known.blocked.len() as u64,
+                health.state.blocked.len() as u64,
             ),
         ] {
             gauge(encoder, name, help, value)?;
@@ -518,7 +518,7 @@ impl Scrape {
             let labels = [("node", node.to_string())];
             line(&mut family, &labels, ConstGauge::new(skew.ahead_ms))?;
         }
-        let (replicas, figures) = (view.replicas(), self.0.tables.figures().replication);
+        let (replicas, figures) = (view.replicas(), self.0.tables.stats().replication);
         for (name, help, value) in [
             (
                 "cluster_replicas_in_sync",
@@ -533,7 +533,7 @@ impl Scrape {
             (
                 "cluster_replicas_lacking",
                 "Required replicas of own slots that are not in sync",
-                replicas.lacking,
+                replicas.missing,
             ),
             (
                 "cluster_unacknowledged_changes",
@@ -557,7 +557,7 @@ impl Scrape {
             (
                 "cluster_fillings_begun_anew",
                 "Fills that were restarted because writes were faster",
-                figures.begun_anew,
+                figures.fill_restarts,
             ),
             (
                 "cluster_acknowledgements",
@@ -567,7 +567,7 @@ impl Scrape {
             (
                 "cluster_acknowledgement_milliseconds",
                 "Sum of the latencies of acknowledged messages, including the replica's journal",
-                figures.waited_ms,
+                figures.latency_sum_ms,
             ),
             (
                 "cluster_etcd_requests",
@@ -706,7 +706,7 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
 
 /// One bucket per power of two from about a microsecond to a few seconds: (end in seconds, calls in this bucket alone). The
 /// counters have four times as many buckets, more than plots need.
-fn coarse(series: &SeriesSnapshot) -> Vec<(f64, u64)> {
+fn coarse_buckets(series: &SeriesSnapshot) -> Vec<(f64, u64)> {
     const END_NS_MIN: u64 = 1 << 10;
     const END_NS_MAX: u64 = 1 << 33;
     let mut buckets = Vec::new();

@@ -16,7 +16,7 @@ impl Password<'_> {
     }
 
     /// Compares in constant time, so that the time does not reveal how much of a password was right.
-    pub fn is(self, given: &[u8]) -> bool {
+    pub fn matches(self, given: &[u8]) -> bool {
         let expected = self.0.as_bytes();
         let differences = expected
             .iter()
@@ -41,11 +41,11 @@ impl Password<'_> {
         let (scheme, rest) = given.split_at(space.unwrap_or(given.len()));
         let rest = rest.trim_ascii();
         let right = if scheme.eq_ignore_ascii_case(b"bearer") {
-            self.is(rest)
+            self.matches(rest)
         } else if scheme.eq_ignore_ascii_case(b"basic") {
             let text = BASE64_STANDARD.decode(rest).ok();
             let colon = |text: &Vec<u8>| text.iter().position(|byte| *byte == b':');
-            text.is_some_and(|text| colon(&text).is_some_and(|at| self.is(&text[at + 1..])))
+            text.is_some_and(|text| colon(&text).is_some_and(|at| self.matches(&text[at + 1..])))
         } else {
             return Err(Error::NoPassword);
         };

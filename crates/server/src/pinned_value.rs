@@ -19,11 +19,11 @@ use crate::catalog::LiveStore;
 
 /// A part of a value, and the owner of its bytes.
 pub struct PinnedValue {
-    bytes: Bytes,
+    bytes: PinnedBytes,
     range: Range<usize>,
 }
 
-enum Bytes {
+enum PinnedBytes {
     Value {
         /// Invariant: borrows from `live.version` or from nothing. Declared first, so dropped first.
         value: Value<'static>,
@@ -56,7 +56,7 @@ impl PinnedValue {
         let value = unsafe { std::mem::transmute::<Value<'_>, Value<'static>>(value) };
         PinnedValue {
             range: 0..value.len(),
-            bytes: Bytes::Value {
+            bytes: PinnedBytes::Value {
                 value,
                 live: live.clone(),
             },
@@ -68,12 +68,12 @@ impl PinnedValue {
         let end = self.range.start + range.end.min(self.range.len());
         let start = (self.range.start + range.start).min(end);
         self.range = start..end;
-        let owned = matches!(&self.bytes, Bytes::Value { value, .. } if !value.is_borrowed());
-        if owned && self.len() < self.whole().len() {
+        let owned = matches!(&self.bytes, PinnedBytes::Value { value, .. } if !value.is_borrowed());
+        if owned && self.len() < self.all_bytes().len() {
             let bytes: Box<[u8]> = Box::from(&*self);
             return PinnedValue {
                 range: 0..bytes.len(),
-                bytes: Bytes::Part(bytes),
+                bytes: PinnedBytes::Part(bytes),
             };
         }
         self
@@ -84,43 +84,43 @@ impl PinnedValue {
         if self.is_borrowed() {
             0
         } else {
-            self.whole().len()
+            self.all_bytes().len()
         }
     }
 
     /// Returns whether the bytes are in the version's mapping.
     pub fn is_borrowed(&self) -> bool {
-        matches!(&self.bytes, Bytes::Value { value, .. } if value.is_borrowed())
+        matches!(&self.bytes, PinnedBytes::Value { value, .. } if value.is_borrowed())
     }
 
     /// Returns whether the bytes read so far are those that the lookup checked. Once false, it stays false.
     pub fn is_intact(&self) -> bool {
         match &self.bytes {
-            Bytes::Value { value, live } => !value.is_borrowed() || live.version.is_whole(),
-            Bytes::Part(_) => true,
+            PinnedBytes::Value { value, live } => !value.is_borrowed() || live.version.is_intact(),
+            PinnedBytes::Part(_) => true,
         }
     }
 
-    fn whole(&self) -> &[u8] {
+    fn all_bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Value { value, .. } => value,
-            Bytes::Part(part) => part,
+            PinnedBytes::Value { value, .. } => value,
+            PinnedBytes::Part(part) => part,
         }
     }
 }
 
 /// Freeing this much memory takes longer than a serving thread should spend.
-const DROPPED_APART_BYTES: usize = 4 << 20;
+const BACKGROUND_DROP_BYTES: usize = 4 << 20;
 
 impl Drop for PinnedValue {
     fn drop(&mut self) {
-        let Bytes::Value { value, .. } = &self.bytes else {
+        let PinnedBytes::Value { value, .. } = &self.bytes else {
             return;
         };
-        if value.is_borrowed() || value.len() < DROPPED_APART_BYTES {
+        if value.is_borrowed() || value.len() < BACKGROUND_DROP_BYTES {
             return;
         }
-        let bytes = std::mem::replace(&mut self.bytes, Bytes::Part(Box::default()));
+        let bytes = std::mem::replace(&mut self.bytes, PinnedBytes::Part(Box::default()));
         // Without a thread, the closure and the bytes are dropped here.
         let _ = std::thread::Builder::new()
             .name("larder-free".to_owned())
@@ -132,7 +132,7 @@ impl Deref for PinnedValue {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.whole()[self.range.clone()]
+        &self.all_bytes()[self.range.clone()]
     }
 }
 

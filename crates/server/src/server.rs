@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use larder_protocol::config::{ClusterMode, Routing, ServerConfig};
 use larder_protocol::http::{Settings, SettingsInForce};
 
-use crate::ability::Ability;
 use crate::catalog::Catalog;
 use crate::client_tls::ClientTls;
 use crate::clients::Tracking;
@@ -19,14 +18,15 @@ use crate::cluster::View;
 use crate::cluster::node::NodeThread;
 use crate::descriptors::{Descriptors, raise_limit};
 use crate::error::Error;
+use crate::fault_monitor::FaultMonitor;
 use crate::fetch::Pulls;
 use crate::fetch::cluster::{AgentThread, Wake};
-use crate::guesses::Guesses;
+use crate::guess_limiter::GuessLimiter;
 use crate::hot_keys::HotKeys;
 use crate::http::HttpThread;
-use crate::loading::Progress;
+use crate::loading::LoadProgress;
 use crate::maintenance::Maintenance;
-use crate::membership::{Listens, Membership};
+use crate::membership::{ListenAddresses, Membership};
 use crate::password::Password;
 use crate::resp::{RespListeners, RespThreads};
 use crate::settings::RunningSettings;
@@ -44,7 +44,7 @@ pub struct Shared {
     pub config: ServerConfig,
     /// Receives the failures of threads.
     pub(crate) supervisor: Supervisor,
-    pub(crate) loading: Progress,
+    pub(crate) loading: LoadProgress,
     /// The last turn of each serving thread.
     pub(crate) turns: Arc<Turns>,
     pub catalog: Arc<Catalog>,
@@ -53,14 +53,14 @@ pub struct Shared {
     /// `None` if TLS for clients is not configured.
     pub(crate) client_tls: Option<Arc<ClientTls>>,
     pub(crate) descriptors: Descriptors,
-    pub(crate) guesses: Guesses,
+    pub(crate) guess_limiter: GuessLimiter,
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
     pub(crate) hot_keys: HotKeys,
     /// For the stores of a cluster.
     pub(crate) agent: Wake,
     pub(crate) samples: http::Samples,
-    pub(crate) http_work: http::Work,
+    pub(crate) http_read_limiter: http::ReadLimiter,
     pub(crate) settings: RunningSettings,
     pub(crate) tables: Arc<TablesHandle>,
     pub(crate) postgres: Option<Postgres>,
@@ -103,7 +103,7 @@ impl Server {
                 "--set cluster.peer=ADDR:PORT",
             )
         });
-        let listens = Listens {
+        let listens = ListenAddresses {
             resp: resp_addr,
             http: http_listener.local_addr().ok(),
             peer: peer.transpose()?,
@@ -201,7 +201,7 @@ impl Server {
             return Err(Error::Io(why));
         }
         if let Some(left) = left {
-            left.note();
+            left.record_stop();
         }
         tracing::info!("stopped");
         Ok(())
@@ -212,15 +212,16 @@ impl Server {
 /// is declared as intended.
 fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Result<(), Error> {
     let is_local = addr.is_some_and(|addr| addr.ip().to_canonical().is_loopback());
-    let is_asked = !config.server.password.is_empty() || !config.server.tls_client_ca.is_empty();
-    if is_local || !config.server.protected_mode || is_asked {
+    let is_protected =
+        !config.server.password.is_empty() || !config.server.tls_client_ca.is_empty();
+    if is_local || !config.server.protected_mode || is_protected {
         return Ok(());
     }
     let addr = addr.map_or_else(String::new, |addr| format!(" ({addr})"));
     Err(Error::BadRequest(format!(
-        "server.{section}{addr} can be reached by other machines, and no password is asked for, so everybody there could read and \
+        "server.{section}{addr} can be reached by other machines, and no password is required, so anyone there could read and \
          change everything: set server.password (LARDER_SERVER_PASSWORD) or server.tls_client_ca, or listen on 127.0.0.1; where the network itself keeps \
-         strangers out, --set server.protected_mode=false says that it is meant"
+         strangers out, pass --set server.protected_mode=false"
     )))
 }
 
@@ -238,7 +239,7 @@ impl Shared {
         self: &Arc<Self>,
         listeners: RespListeners,
     ) -> Result<(Maintenance, RespThreads), Error> {
-        let starting = resp::begin(self.clone(), listeners)?;
+        let starting = resp::start_loading(self.clone(), listeners)?;
         let opened = self.stores.recover(&self.loading).and_then(|()| {
             self.descriptors.count_stores(&self.config);
             // It reads the live versions into memory first.
@@ -266,15 +267,15 @@ impl Shared {
             return Ok(None);
         };
         let shared = self.clone();
-        let tell = move |view: Arc<View>| {
+        let notify = move |view: Arc<View>| {
             // Before cores execute commands under this view.
-            shared.stores.show(&view.map);
-            shared.agent.up();
+            shared.stores.apply_map(&view.map);
+            shared.agent.notify();
             for core in 0..shared.tables.cores() {
                 shared.tables.send(core, CoreMessage::View(view.clone()));
             }
         };
-        membership.begin(tell, &self.tables, self.supervisor.guard())
+        membership.begin(notify, &self.tables, self.supervisor.guard())
     }
 
     /// Creates the shared state, before any serving threads exist.
@@ -290,22 +291,22 @@ impl Shared {
         )?;
         let cores = crate::stats::thread_count(&config);
         let cursors = match config.cluster.mode {
-            ClusterMode::Etcd => Cursors::of_node(&config.cluster.node),
+            ClusterMode::Etcd => Cursors::for_node(&config.cluster.node),
             _ => Cursors::default(),
         };
         let space_cursors = match config.cluster.mode {
-            ClusterMode::Etcd => spaces::cursors::Cursors::of_node(&config.cluster.node),
+            ClusterMode::Etcd => spaces::cursors::Cursors::for_node(&config.cluster.node),
             _ => spaces::cursors::Cursors::default(),
         };
         let tracking = Arc::new(Tracking::new(config.server.tracking_keys_max as usize));
-        let noticed = tracking.clone();
-        catalog.on_change(move |store| noticed.invalidate_store(store));
+        let notified = tracking.clone();
+        catalog.on_change(move |store| notified.invalidate_store(store));
         let tables = TablesHandle::new(
             cores,
             !config.mapped.is_empty(),
             cursors,
             space_cursors,
-            Ability::new(Duration::from_secs(config.tables.stall_seconds)),
+            FaultMonitor::new(Duration::from_secs(config.tables.stall_seconds)),
             config.cluster.routing == Routing::Redirect,
             tracking.clone(),
         );
@@ -319,13 +320,13 @@ impl Shared {
             let now = throttle.figures_now();
             Shares {
                 background: now.share,
-                unhurried: now.unhurried_share,
+                unhurried: now.low_priority_share,
             }
         };
         // Nothing has set it before.
         let _ = tables.background.set(Box::new(filled));
         let turns = Arc::new(Turns::new(cores));
-        tables.ability.watch_cores(turns.clone());
+        tables.fault_monitor.watch_cores(turns.clone());
         Ok(Shared {
             hot_keys: HotKeys::new(config.fetch.warm_keys as usize),
             stats: Stats::new(&config),
@@ -334,14 +335,14 @@ impl Shared {
             started_at: Instant::now(),
             supervisor,
             turns,
-            loading: Progress::default(),
+            loading: LoadProgress::default(),
             descriptors: Descriptors::prepare(&config),
-            guesses: Guesses::default(),
+            guess_limiter: GuessLimiter::default(),
             stores,
             pulls,
             agent: Wake::default(),
             samples: http::Samples::default(),
-            http_work: http::Work::new(&config),
+            http_read_limiter: http::ReadLimiter::new(&config),
             settings,
             tables,
             postgres,
@@ -353,8 +354,8 @@ impl Shared {
 
     /// A message about the serving threads that have not turned for a second; `None` if all turn.
     pub fn stall(&self) -> Option<String> {
-        let stalled = self.turns.stalled();
-        (!stalled.is_empty()).then(|| stalled.join("; "))
+        let stalls = self.turns.describe_stalls();
+        (!stalls.is_empty()).then(|| stalls.join("; "))
     }
 
     /// The password that clients of either protocol must give.
@@ -362,12 +363,12 @@ impl Shared {
         Password(&self.config.server.password)
     }
 
-    /// Changes the settings that are present in `wanted`. `settings.rs` describes how long they apply.
+    /// Changes the settings that are present in `requested`. `settings.rs` describes how long they apply.
     ///
     /// # Errors
     /// Those of [`RunningSettings::change`]; nothing is changed then.
-    pub fn change_settings(&self, wanted: Settings) -> Result<SettingsInForce, Error> {
-        let changed = self.settings.change(wanted)?;
+    pub fn change_settings(&self, requested: Settings) -> Result<SettingsInForce, Error> {
+        let changed = self.settings.change(requested)?;
         self.pulls.throttle.set_rate(changed.fetch_bytes_per_second);
         self.stats
             .set_slowlog_threshold_us(changed.slowlog_threshold_us);

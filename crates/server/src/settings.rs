@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use larder_batch::version::files;
-use larder_protocol::config::{ServerConfig, beyond_bounds};
+use larder_protocol::config::{ServerConfig, out_of_bounds};
 use larder_protocol::http::{Settings, SettingsInForce};
 use serde::{Deserialize, Serialize};
 
@@ -62,9 +62,9 @@ impl RunningSettings {
         };
         let mut in_force = configured;
         if let Some(saved) = read(&file)? {
-            in_force.retention = later(&saved, configured.retention);
+            in_force.retention = merge_saved(&saved, configured.retention);
             if in_force != configured {
-                tracing::info!(retention = ?in_force.retention, configured = ?configured.retention, "retention as it was set while the server ran");
+                tracing::info!(retention = ?in_force.retention, configured = ?configured.retention, "using the retention that was set at run time");
             }
         }
         Ok(RunningSettings {
@@ -82,14 +82,14 @@ impl RunningSettings {
         self.show(&self.lock())
     }
 
-    /// Changes the settings that are present in `wanted`.
+    /// Changes the settings that are present in `requested`.
     ///
     /// # Errors
     /// [`Error::BadRequest`] with the setting and its range, [`Error::Io`] and [`Error::DiskFull`] with the file; nothing is
     /// changed then.
-    pub fn change(&self, wanted: Settings) -> Result<SettingsInForce, Error> {
-        if let Some(versions) = wanted.retain_versions
-            && let Some(expected) = beyond_bounds("stores.retain_versions", versions.into())
+    pub fn change(&self, requested: Settings) -> Result<SettingsInForce, Error> {
+        if let Some(versions) = requested.retain_versions
+            && let Some(expected) = out_of_bounds("stores.retain_versions", versions.into())
         {
             return Err(Error::BadRequest(format!(
                 "retain_versions is {versions}; it must be {expected}, and counts the live version"
@@ -98,16 +98,18 @@ impl RunningSettings {
         let mut in_force = self.lock();
         let now = *in_force;
         let merged = Values {
-            fetch_bytes_per_second: wanted
+            fetch_bytes_per_second: requested
                 .fetch_bytes_per_second
                 .unwrap_or(now.fetch_bytes_per_second),
-            slowlog_threshold_us: wanted
+            slowlog_threshold_us: requested
                 .slowlog_threshold_us
                 .unwrap_or(now.slowlog_threshold_us),
             retention: Retention {
-                versions: wanted.retain_versions.unwrap_or(now.retention.versions),
-                age_hours: wanted.retain_age_hours.unwrap_or(now.retention.age_hours),
-                bytes: wanted.retain_bytes.unwrap_or(now.retention.bytes),
+                versions: requested.retain_versions.unwrap_or(now.retention.versions),
+                age_hours: requested
+                    .retain_age_hours
+                    .unwrap_or(now.retention.age_hours),
+                bytes: requested.retain_bytes.unwrap_or(now.retention.bytes),
             },
         };
         if merged.retention != now.retention {
@@ -162,7 +164,7 @@ fn read(file: &Path) -> Result<Option<Saved>, Error> {
 }
 
 /// Applies invariant 1, setting by setting.
-fn later(saved: &Saved, configured: Retention) -> Retention {
+fn merge_saved(saved: &Saved, configured: Retention) -> Retention {
     fn pick<T: PartialEq>(set: T, configured_then: T, configured: T) -> T {
         if configured == configured_then {
             set

@@ -39,11 +39,11 @@ pub struct ClientFigures {
     /// Closed because one client exceeded its limit.
     pub closed_too_large: AtomicU64,
     /// Closed because all clients together exceeded their limit.
-    pub closed_for_others: AtomicU64,
+    pub closed_evicted: AtomicU64,
     /// Closed because they did not read their replies.
     pub closed_unread: AtomicU64,
     /// Closed because a long reply could not be completed: more rows changed than may be retained for it.
-    pub closed_answer_lost: AtomicU64,
+    pub closed_reply_lost: AtomicU64,
 }
 
 /// The store, if the command concerns one, and the command.
@@ -131,8 +131,8 @@ impl Series {
     }
 
     #[inline]
-    pub fn record_keys(&self, asked: u64, absent: u64) {
-        self.keys.add(asked);
+    pub fn record_keys(&self, requested: u64, absent: u64) {
+        self.keys.add(requested);
         if absent > 0 {
             self.misses.add(absent);
         }

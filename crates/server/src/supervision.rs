@@ -61,13 +61,13 @@ impl Supervisor {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.fail(error.to_string()),
-            Err(panic) => self.fail(panicked(&*panic)),
+            Err(panic) => self.fail(describe_panic(&*panic)),
         }
     }
 
     /// Returns a guard that reports a panic of the thread that holds it, for threads that [`Supervisor::run`] does not run.
-    pub fn guard(&self) -> Guard {
-        Guard(self.clone())
+    pub fn guard(&self) -> PanicGuard {
+        PanicGuard(self.clone())
     }
 
     /// Makes every further panic on the calling thread a failure of the server, including one that a runtime catches, unless it
@@ -85,8 +85,8 @@ impl Supervisor {
                     let Some(supervisor) = supervisor else { return };
                     let place = panic.location();
                     let place = place.map_or_else(String::new, |place| format!(" ({place})"));
-                    let what = message(panic.payload());
-                    supervisor.fail(format!("{}{place}", described(what)));
+                    let what = payload_text(panic.payload());
+                    supervisor.fail(format!("{}{place}", panic_failure(what)));
                 });
             }));
         });
@@ -98,7 +98,7 @@ impl Supervisor {
         self.failure.send_if_modified(|failure| {
             let is_first = failure.is_none();
             if is_first {
-                tracing::error!(%why, "the server cannot go on");
+                tracing::error!(%why, "the server cannot continue");
                 *failure = Some(why);
             }
             is_first
@@ -120,12 +120,12 @@ impl Supervisor {
 }
 
 /// See [`Supervisor::guard`].
-pub struct Guard(Supervisor);
+pub struct PanicGuard(Supervisor);
 
-impl Drop for Guard {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(described("its message is in the log"));
+            self.0.fail(panic_failure("its message is in the log"));
         }
     }
 }
@@ -143,7 +143,7 @@ pub fn contain<T>(what: &str, job: impl FnOnce() -> Result<T, Error>) -> Result<
 
 /// The error of a job that panicked.
 pub fn job_panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
-    let why = message(panic);
+    let why = payload_text(panic);
     tracing::error!(what, %why, "a job panicked");
     Error::Corrupted(format!(
         "{what} failed on bytes that larder cannot handle: {why}; this is a bug in larder, please report it"
@@ -154,16 +154,16 @@ pub fn job_panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
 pub fn task_panicked(what: &str, error: tokio::task::JoinError) -> Error {
     match error.try_into_panic() {
         Ok(panic) => job_panicked(what, &*panic),
-        Err(error) => Error::Io(format!("{what} was not done: {error}")),
+        Err(error) => Error::Io(format!("{what} did not finish: {error}")),
     }
 }
 
 /// Describes a panic of the calling thread.
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    described(message(panic))
+fn describe_panic(panic: &(dyn Any + Send)) -> String {
+    panic_failure(payload_text(panic))
 }
 
-fn described(what: &str) -> String {
+fn panic_failure(what: &str) -> String {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
     format!(
@@ -171,7 +171,7 @@ fn described(what: &str) -> String {
     )
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
+fn payload_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")

@@ -10,8 +10,8 @@ pub fn unsent_bytes(fd: RawFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one int, to a place of ours that outlives the call. A number that is not a socket is an error of
     // the call.
-    let asked = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
-    match asked {
+    let status = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+    match status {
         0 => usize::try_from(bytes).unwrap_or(0),
         _ => 0,
     }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_takes_is_seen_before_its_socket_takes_more() {
+    fn unsent_bytes_shrink_as_the_client_reads() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
@@ -35,9 +35,9 @@ mod tests {
         while server.write(&[0; 65536]).is_ok() {}
         let before = unsent_bytes(server.as_raw_fd());
         assert!(before > 0);
-        let mut taken = vec![0; 65536];
+        let mut received = vec![0; 65536];
         while unsent_bytes(server.as_raw_fd()) == before {
-            client.read_exact(&mut taken).unwrap();
+            client.read_exact(&mut received).unwrap();
         }
         assert!(unsent_bytes(server.as_raw_fd()) < before);
         assert_eq!(unsent_bytes(-1), 0);

@@ -3,7 +3,7 @@
 //! Such a thread serves none of its clients, and blocks others that need its rows. The watchdog reports this in the log, the
 //! metrics and `/readyz`. It does not end the server, because the thread usually recovers.
 //!
-//! Each serving thread records ten times per second that its loop turns ([`Turns::note_forever`]); a separate thread compares
+//! Each serving thread records ten times per second that its loop turns ([`Turns::run_heartbeat`]); a separate thread compares
 //! that with the clock. If that thread itself was delayed, the complete machine was, and nothing is reported.
 
 use std::fmt;
@@ -43,7 +43,7 @@ pub struct Stalls {
     /// Since the start, including the current one.
     pub count: u64,
     /// The duration of the current stall.
-    pub present: Option<Duration>,
+    pub current: Option<Duration>,
 }
 
 impl Turns {
@@ -59,18 +59,18 @@ impl Turns {
     }
 
     /// Records turns of a serving thread until the future is dropped.
-    pub async fn note_forever(&self, core: usize) {
-        struct Serves<'a>(&'a Turn);
-        impl Drop for Serves<'_> {
+    pub async fn run_heartbeat(&self, core: usize) {
+        struct ActiveCore<'a>(&'a Turn);
+        impl Drop for ActiveCore<'_> {
             fn drop(&mut self) {
                 self.0.last_ms.store(0, Relaxed);
             }
         }
-        let serves = Serves(&self.cores[core]);
+        let active = ActiveCore(&self.cores[core]);
         let mut tick = tokio::time::interval(NOTE_EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            serves.0.last_ms.store(self.now_ms(), Relaxed);
+            active.0.last_ms.store(self.now_ms(), Relaxed);
             larder_batch::fault_point("core.turn");
             tick.tick().await;
         }
@@ -78,7 +78,7 @@ impl Turns {
 
     /// Compares the last turns with the clock. `report` receives each core whose stall began (false) or ended (true), with its
     /// duration.
-    fn look(&self, now_ms: u64, mut report: impl FnMut(usize, bool, Duration)) {
+    fn check(&self, now_ms: u64, mut report: impl FnMut(usize, bool, Duration)) {
         for (core, turn) in self.cores.iter().enumerate() {
             let (last, since) = (
                 turn.last_ms.load(Relaxed),
@@ -106,30 +106,30 @@ impl Turns {
         let now_ms = self.now_ms();
         self.cores.iter().enumerate().map(move |(core, turn)| {
             let since = turn.stalled_since_ms.load(Relaxed);
-            let present = Duration::from_millis(now_ms.saturating_sub(since));
+            let current = Duration::from_millis(now_ms.saturating_sub(since));
             Stalls {
                 core,
                 count: turn.stalls.load(Relaxed),
-                present: (since > 0).then_some(present),
+                current: (since > 0).then_some(current),
             }
         })
     }
 
     /// One message for each stalled serving thread.
-    pub fn stalled(&self) -> Vec<String> {
+    pub fn describe_stalls(&self) -> Vec<String> {
         let stalls = self.stalls();
-        let all = stalls.filter_map(|stall| Some((stall.core, stall.present?)));
-        let in_words = |(core, length): (usize, Duration)| {
-            stalled(core, format_args!("{:.1} s", length.as_secs_f64()))
+        let all = stalls.filter_map(|stall| Some((stall.core, stall.current?)));
+        let describe = |(core, length): (usize, Duration)| {
+            describe_stall(core, format_args!("{:.1} s", length.as_secs_f64()))
         };
-        all.map(in_words).collect()
+        all.map(describe).collect()
     }
 }
 
 /// A message about a stalled serving thread.
-pub fn stalled(core: usize, length: impl fmt::Display) -> String {
+pub fn describe_stall(core: usize, length: impl fmt::Display) -> String {
     format!(
-        "serving thread {core} has not answered anybody for {length}: a command that it executes takes too long"
+        "serving thread {core} has served no client for {length}: a command that it executes takes too long"
     )
 }
 
@@ -156,12 +156,12 @@ impl Watchdog {
                 if paused.elapsed() > OWN_PAUSE_MAX {
                     continue;
                 }
-                turns.look(turns.now_ms(), |core, has_ended, length| {
+                turns.check(turns.now_ms(), |core, has_ended, length| {
                     let seconds = length.as_secs_f64();
-                    if has_ended { tracing::warn!(core, seconds, "the serving thread turns again") } else { tracing::warn!(
+                    if has_ended { tracing::warn!(core, seconds, "the serving thread responds again") } else { tracing::warn!(
                             core,
                             seconds,
-                            "a serving thread does not turn: its clients wait, and others that need its rows"
+                            "a serving thread is stalled: its clients wait, and so do others that need its rows"
                         ) }
                 });
             }
@@ -182,46 +182,46 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ability::Ability;
+    use crate::fault_monitor::FaultMonitor;
 
     #[test]
-    fn a_thread_that_does_not_turn_for_a_second_is_reported_once_until_it_turns() {
+    fn a_stalled_thread_is_reported_once_until_it_recovers() {
         let turns = Turns::new(2);
         let mut reports = Vec::new();
-        let look = |now_ms, reports: &mut Vec<(usize, bool, u64)>| {
-            turns.look(now_ms, |core, has_ended, length| {
+        let check = |now_ms, reports: &mut Vec<(usize, bool, u64)>| {
+            turns.check(now_ms, |core, has_ended, length| {
                 reports.push((core, has_ended, length.as_millis() as u64));
             });
         };
         // The other thread does not serve yet, or no longer.
         turns.cores[1].last_ms.store(500, Relaxed);
-        look(1500, &mut reports);
+        check(1500, &mut reports);
         assert_eq!(reports, []);
-        look(1501, &mut reports);
-        look(2500, &mut reports);
+        check(1501, &mut reports);
+        check(2500, &mut reports);
         assert_eq!(reports, [(1, false, 1001)]);
-        assert_eq!(turns.stalled().len(), 1);
+        assert_eq!(turns.describe_stalls().len(), 1);
         turns.cores[1].last_ms.store(2600, Relaxed);
-        look(2700, &mut reports);
+        check(2700, &mut reports);
         assert_eq!(reports[1..], [(1, true, 2200)]);
-        assert_eq!(turns.stalled(), Vec::<String>::new());
+        assert_eq!(turns.describe_stalls(), Vec::<String>::new());
         let counts: Vec<u64> = turns.stalls().map(|stalls| stalls.count).collect();
         assert_eq!(counts, [0, 1]);
     }
 
     #[test]
-    fn a_server_with_a_thread_that_does_not_turn_cannot_serve() {
+    fn a_stalled_thread_is_a_fault() {
         let turns = Arc::new(Turns::new(2));
-        let ability = Ability::new(Duration::ZERO);
-        ability.watch_cores(turns.clone());
-        assert_eq!(ability.inability(), None);
+        let fault_monitor = FaultMonitor::new(Duration::ZERO);
+        fault_monitor.watch_cores(turns.clone());
+        assert_eq!(fault_monitor.fault(), None);
         turns.cores[1].last_ms.store(1, Relaxed);
-        turns.look(5000, |_, _, _| {});
-        let inability = ability.inability().expect("a thread has stalled");
-        assert!(inability.why.starts_with("serving thread 1 "));
-        assert!(inability.serves_some, "the other one serves");
+        turns.check(5000, |_, _, _| {});
+        let fault = fault_monitor.fault().expect("a thread has stalled");
+        assert!(fault.why.starts_with("serving thread 1 "));
+        assert!(fault.is_partial, "the other one serves");
         turns.cores[1].last_ms.store(5000, Relaxed);
-        turns.look(5001, |_, _, _| {});
-        assert_eq!(ability.inability(), None);
+        turns.check(5001, |_, _, _| {});
+        assert_eq!(fault_monitor.fault(), None);
     }
 }

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_of_power_keeps_what_was_synced_and_a_prefix_of_the_rest() {
+    fn a_power_loss_keeps_synced_bytes_and_a_prefix_of_the_rest() {
         let (mut seen, mut torn_ever) = (std::collections::BTreeSet::new(), false);
         for seed in 0..200 {
             let mut random = Random::stream(seed, 0);

@@ -15,7 +15,7 @@ pub(crate) enum End {
     #[default]
     None,
     /// It was notified of this connection, and not of its loss.
-    Told(u64),
+    Notified(u64),
 }
 
 /// Both directions between two nodes; `a` is the lower one.
@@ -24,14 +24,14 @@ pub(crate) struct Pair<M> {
     /// The number of the current connection; 0 for none.
     pub connection: u64,
     pub ends: [End; 2],
-    pub ways: [Way<M>; 2],
+    pub ways: [Direction<M>; 2],
     /// An attempt to connect is in progress.
     pub is_connecting: bool,
 }
 
 /// One direction.
 #[derive(Debug)]
-pub(crate) struct Way<M> {
+pub(crate) struct Direction<M> {
     /// The number of faults that currently block it.
     pub blocks: u32,
     /// Identifies the current blockage; unique.
@@ -42,9 +42,9 @@ pub(crate) struct Way<M> {
     pub held: VecDeque<M>,
 }
 
-impl<M> Default for Way<M> {
+impl<M> Default for Direction<M> {
     fn default() -> Self {
-        Way {
+        Direction {
             blocks: 0,
             blocked_since: 0,
             last_at: 0,
@@ -58,7 +58,7 @@ impl<M> Default for Pair<M> {
         Pair {
             connection: 0,
             ends: [End::None; 2],
-            ways: [Way::default(), Way::default()],
+            ways: [Direction::default(), Direction::default()],
             is_connecting: false,
         }
     }
@@ -97,12 +97,12 @@ impl<M> Links<M> {
         &mut self.pairs[a * self.nodes + b]
     }
 
-    pub fn way(&mut self, from: NodeId, to: NodeId) -> &mut Way<M> {
-        &mut self.pair(from, to).ways[direction(from, to)]
+    pub fn direction(&mut self, from: NodeId, to: NodeId) -> &mut Direction<M> {
+        &mut self.pair(from, to).ways[direction_index(from, to)]
     }
 }
 
 /// Returns the index of `from`'s end, or of the direction from it, in a pair.
-pub(crate) fn direction(from: NodeId, to: NodeId) -> usize {
+pub(crate) fn direction_index(from: NodeId, to: NodeId) -> usize {
     usize::from(from.0 > to.0)
 }

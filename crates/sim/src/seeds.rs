@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_are_tried_in_their_order_until_one_fails() {
+    fn seeds_run_in_order_until_one_fails() {
         let tried = RefCell::new(Vec::new());
         let failed = catch_unwind(AssertUnwindSafe(|| {
             for_each_seed(10, 10, |seed| {

@@ -26,8 +26,8 @@ struct Hotels(Vec<Vec<u8>>);
 
 impl Objects for Hotels {
     fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
-        let number = std::str::from_utf8(&key["hotel:".len()..]).expect("keys are ours");
-        let number: usize = number.parse().expect("keys are ours");
+        let number = std::str::from_utf8(&key["hotel:".len()..]).expect("a key of this example");
+        let number: usize = number.parse().expect("a key of this example");
         read(&self.0[number]);
     }
 }
@@ -214,7 +214,7 @@ fn main() {
     for (name, query, rest) in &searches {
         let mut seed = 7;
         let texts: Vec<String> = (0..1000).map(|_| query(&mut seed)).collect();
-        let (mut runs, mut rows, mut looked_at) = (0_u32, 0_u64, 0_u64);
+        let (mut runs, mut rows, mut examined) = (0_u32, 0_u64, 0_u64);
         let begin = spent();
         // Run long enough for the clock, whose resolution is a few milliseconds.
         while runs < 20_000 && (runs % 100 != 0 || spent() - begin < 0.5) {
@@ -223,7 +223,7 @@ fn main() {
             let search = Arc::new(Search::parse(&words, &space).expect("it is a search"));
             let mut run = index.search(search, usize::MAX);
             while !run.step(&index, &hotels, 0, effort(4096)) {}
-            looked_at += run.profile().candidates + run.profile().scanned;
+            examined += run.profile().candidates + run.profile().scanned;
             let found = run.finish().expect("rows are few").finish(0);
             rows += black_box(found).len() as u64;
             runs += 1;
@@ -233,7 +233,7 @@ fn main() {
             "{name}: {:.2} us, {} rows, {} looked at",
             spent * 1e6 / f64::from(runs),
             rows / u64::from(runs),
-            looked_at / u64::from(runs)
+            examined / u64::from(runs)
         );
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The part of a command that an error refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ErrorPosition {
     /// The complete command.
     Whole,
     /// A position in a text argument (a query, an expression, a path), in characters, counted from 1.
@@ -19,7 +19,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub message: String,
-    pub place: Place,
+    pub position: ErrorPosition,
 }
 
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
@@ -28,21 +28,21 @@ impl Refusal {
     pub fn new(message: impl Into<String>) -> Refusal {
         Refusal {
             message: message.into(),
-            place: Place::Whole,
+            position: ErrorPosition::Whole,
         }
     }
 
     pub fn at_column(column: usize, message: impl Into<String>) -> Refusal {
         Refusal {
             message: message.into(),
-            place: Place::Column(column),
+            position: ErrorPosition::Column(column),
         }
     }
 
     pub fn at_argument(argument: usize, message: impl Into<String>) -> Refusal {
         Refusal {
             message: message.into(),
-            place: Place::Argument(argument),
+            position: ErrorPosition::Argument(argument),
         }
     }
 }
@@ -50,9 +50,9 @@ impl Refusal {
 impl Refusal {
     /// Shifts an argument's position by the number of arguments `before` those that were parsed.
     #[must_use]
-    pub fn behind(self, before: usize) -> Refusal {
-        match self.place {
-            Place::Argument(at) => Refusal::at_argument(at + before, self.message),
+    pub fn shift_argument(self, before: usize) -> Refusal {
+        match self.position {
+            ErrorPosition::Argument(at) => Refusal::at_argument(at + before, self.message),
             _ => self,
         }
     }
@@ -61,10 +61,10 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        match self.place {
-            Place::Whole => Ok(()),
-            Place::Column(column) => write!(f, " (column {column})"),
-            Place::Argument(argument) => write!(f, " (argument {argument})"),
+        match self.position {
+            ErrorPosition::Whole => Ok(()),
+            ErrorPosition::Column(column) => write!(f, " (column {column})"),
+            ErrorPosition::Argument(argument) => write!(f, " (argument {argument})"),
         }
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// Formats bytes for an error message, as lossy UTF-8 and at most 64 bytes long.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn printable(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 64;
     if bytes.len() > BYTES_MAX {
         format!("{}...", String::from_utf8_lossy(&bytes[..BYTES_MAX]))

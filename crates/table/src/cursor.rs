@@ -19,7 +19,7 @@ pub struct Cursor<'t> {
     /// The end of the range lies in this group, so each row is compared with it.
     bounded: bool,
     next: Next,
-    shown: Option<(Place, Record)>,
+    current_row: Option<(Place, Record)>,
     key: KeyBuffer,
     group_len: usize,
     /// The leaf whose prefix is in the key buffer, after the group's prefix.
@@ -29,7 +29,7 @@ pub struct Cursor<'t> {
 }
 
 /// The number of rows to prefetch ahead.
-const AHEAD: usize = 6;
+const PREFETCH_ROWS: usize = 6;
 
 enum Next {
     At(Place),
@@ -45,7 +45,7 @@ impl<'t> Cursor<'t> {
             span: None,
             bounded: false,
             next: Next::Group,
-            shown: None,
+            current_row: None,
             key: KeyBuffer::from(&[]),
             group_len: 0,
             leaf: None,
@@ -71,7 +71,7 @@ impl<'t> Cursor<'t> {
     /// Returns the row that `next` last returned.
     #[inline]
     pub fn current(&self) -> Option<(&[u8], &[u8])> {
-        let (_, record) = &self.shown?;
+        let (_, record) = &self.current_row?;
         Some((self.key.bytes(), record.value()))
     }
 
@@ -81,7 +81,7 @@ impl<'t> Cursor<'t> {
     ///
     /// If `next` has not been called, or last returned `None`.
     pub fn value(&self) -> Value {
-        let (place, _) = self.shown.expect("a row was read");
+        let (place, _) = self.current_row.expect("a row was read");
         place.leaf.share(place.index)
     }
 
@@ -102,7 +102,7 @@ impl<'t> Cursor<'t> {
                     Some(place)
                 }
                 Next::Group => {
-                    self.shown = None;
+                    self.current_row = None;
                     match self.enter() {
                         Some((tree, near)) => self.first(tree, near),
                         None => return,
@@ -119,7 +119,7 @@ impl<'t> Cursor<'t> {
                 continue;
             }
             self.next = Next::Beyond(place);
-            self.shown = Some((place, record));
+            self.current_row = Some((place, record));
             return;
         }
     }
@@ -164,11 +164,13 @@ impl<'t> Cursor<'t> {
             self.key.resize(self.group_len, self.fixed)[self.group_len..].copy_from_slice(prefix);
             self.leaf = Some(place.leaf);
             if !self.spans.reverse {
-                place.leaf.prefetch_rows(place.index, place.index + AHEAD);
+                place
+                    .leaf
+                    .prefetch_rows(place.index, place.index + PREFETCH_ROWS);
             }
         }
         if !self.spans.reverse {
-            place.leaf.prefetch_row(place.index + AHEAD);
+            place.leaf.prefetch_row(place.index + PREFETCH_ROWS);
         }
         let record = place.leaf.record(place.index);
         let key = self.key.resize(self.fixed, self.fixed + record.key_len());

@@ -32,7 +32,7 @@ impl GroupId {
 
 /// The state of a group lookup in steps: see [`Table::seek`](crate::Table::seek).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sought(u32);
+pub struct GroupLookup(u32);
 
 const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
@@ -155,15 +155,15 @@ impl Groups {
 
     /// Hashes the prefix of a group and prefetches its slot in the index.
     #[inline]
-    pub(crate) fn seek(&self, prefix: &[u8]) -> Sought {
+    pub(crate) fn start_lookup(&self, prefix: &[u8]) -> GroupLookup {
         let hash = hash(self.seed, prefix);
         self.index.prefetch(hash);
-        Sought(hash)
+        GroupLookup(hash)
     }
 
     /// Prefetches the record of the first group with this hash, which is probably the right one.
     #[inline]
-    pub(crate) fn prefetch_sought(&self, sought: Sought) {
+    pub(crate) fn prefetch_lookup(&self, sought: GroupLookup) {
         if let Some(number) = self.index.find(sought.0, |_| true) {
             fetch(std::ptr::from_ref(self.get(number)).cast());
         }
@@ -171,7 +171,7 @@ impl Groups {
 
     /// Returns the group with this prefix and prefetches its root page.
     #[inline]
-    pub(crate) fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
+    pub(crate) fn finish_lookup(&self, sought: GroupLookup, prefix: &[u8]) -> Option<GroupId> {
         let number = self.find_hashed(sought.0, prefix)?;
         self.get(number).tree().prefetch_root();
         Some(self.id(number))

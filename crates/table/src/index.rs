@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_inserted_is_found_until_it_is_removed() {
+    fn inserted_entries_are_found_until_they_are_removed() {
         let mut account = Account::default();
         let mut index = Index::new();
         let key = |n: u32| hash(7, &n.to_le_bytes()) & !0x7;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_told_apart() {
+    fn entries_with_equal_hashes_are_distinguished() {
         let mut account = Account::default();
         let mut index = Index::new();
         for n in 0..5_000 {

@@ -53,7 +53,7 @@ mod tests {
     use super::KeyBuffer;
 
     #[test]
-    fn what_is_kept_survives_every_change_of_length() {
+    fn the_kept_prefix_survives_every_change_of_length() {
         let mut buffer = KeyBuffer::from(b"abc");
         for len in [3, 200, 112, 113, 5, 1000, 4] {
             buffer.resize(3, len)[3..].fill(b'x');

@@ -31,7 +31,7 @@ mod value;
 
 pub use cursor::Cursor;
 pub use disk::{ValueFile, ValuesOnDisk};
-pub use groups::{GroupId, Sought};
+pub use groups::{GroupId, GroupLookup};
 pub use split::Split;
 pub use table::{Put, Table};
 pub use value::Value;

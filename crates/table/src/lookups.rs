@@ -1,7 +1,7 @@
 //! Interleaved lookups of several keys, so that their cache misses overlap.
 //!
 //! A lookup in a large tree has about five cache misses: inner pages, the leaf's slots, and records with equal heads.
-//! This module advances [`AT_ONCE`] lookups in parallel: each step prefetches the memory that the next one reads.
+//! This module advances [`INTERLEAVED`] lookups in parallel: each step prefetches the memory that the next one reads.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ use crate::split::Split;
 
 /// The number of interleaved lookups: slightly more than the number of cache lines that a processor fetches
 /// concurrently.
-const AT_ONCE: usize = 16;
+const INTERLEAVED: usize = 16;
 
 /// Calls `each` with each key's number and value, in the order of the keys. The value is `None` if the key has no
 /// row.
-pub(crate) fn values_of<'t>(
+pub(crate) fn lookup_values<'t>(
     groups: &'t Groups,
     split: Split,
     keys: &[&[u8]],
     each: &mut dyn FnMut(usize, Option<&'t [u8]>),
 ) {
-    for (lot, keys) in keys.chunks(AT_ONCE).enumerate() {
+    for (lot, keys) in keys.chunks(INTERLEAVED).enumerate() {
         // The current page of each lookup whose group exists.
-        let mut pages: [Option<Page>; AT_ONCE] = [None; AT_ONCE];
+        let mut pages: [Option<Page>; INTERLEAVED] = [None; INTERLEAVED];
         let suffix = |at: usize| &keys[at][split.group_len(keys[at])..];
         for (page, key) in pages.iter_mut().zip(keys) {
             let group = groups.find(&key[..split.group_len(key)]);
@@ -41,10 +41,10 @@ pub(crate) fn values_of<'t>(
             }
         }
         // The remaining candidate rows of each lookup.
-        let mut rows: [Range<usize>; AT_ONCE] = [const { 0..0 }; AT_ONCE];
+        let mut rows: [Range<usize>; INTERLEAVED] = [const { 0..0 }; INTERLEAVED];
         for (at, (rows, page)) in rows.iter_mut().zip(&pages).enumerate() {
             if let Some(page) = page {
-                *rows = page.alike(suffix(at));
+                *rows = page.candidate_rows(suffix(at));
                 page.prefetch_middle(rows);
             }
         }
@@ -61,9 +61,9 @@ pub(crate) fn values_of<'t>(
         }
         for (at, (rows, page)) in rows.iter().zip(&pages).enumerate().take(keys.len()) {
             let is_it =
-                |page: &Page| !rows.is_empty() && page.order_of(rows.start, suffix(at)).is_eq();
+                |page: &Page| !rows.is_empty() && page.compare_row(rows.start, suffix(at)).is_eq();
             let value = page.filter(is_it).map(|page| page.value(rows.start));
-            each(lot * AT_ONCE + at, value);
+            each(lot * INTERLEAVED + at, value);
         }
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_copied_whole_and_compared_to_its_last_byte() {
+    fn every_length_is_copied_and_compared_completely() {
         let from: Vec<u8> = (1..=40).collect();
         for len in 0..=40 {
             let mut to = vec![0; 41];

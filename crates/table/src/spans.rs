@@ -13,8 +13,8 @@ use crate::tree::Place;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Spans<'k> {
-    lo: End<'k>,
-    hi: End<'k>,
+    lo: RangeEnd<'k>,
+    hi: RangeEnd<'k>,
     pub(crate) reverse: bool,
     /// Only the group of the low end can have rows in the range.
     single: bool,
@@ -35,28 +35,28 @@ pub(crate) struct Span {
 
 /// One end of the range.
 #[derive(Clone, Copy)]
-struct End<'k> {
+struct RangeEnd<'k> {
     key: &'k [u8],
-    kind: Kind,
+    kind: EndKind,
     /// The length of the key's group.
     group_len: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum EndKind {
     Open,
     Included,
     Excluded,
 }
 
-impl<'k> End<'k> {
-    fn new(split: Split, bound: Bound<&'k [u8]>) -> End<'k> {
+impl<'k> RangeEnd<'k> {
+    fn new(split: Split, bound: Bound<&'k [u8]>) -> RangeEnd<'k> {
         let (key, kind): (&[u8], _) = match bound {
-            Bound::Unbounded => (&[], Kind::Open),
-            Bound::Included(key) => (key, Kind::Included),
-            Bound::Excluded(key) => (key, Kind::Excluded),
+            Bound::Unbounded => (&[], EndKind::Open),
+            Bound::Included(key) => (key, EndKind::Included),
+            Bound::Excluded(key) => (key, EndKind::Excluded),
         };
-        End {
+        RangeEnd {
             key,
             kind,
             group_len: split.group_len(key),
@@ -70,15 +70,15 @@ impl<'k> End<'k> {
     fn within(&self, inside: bool) -> Bound<&'k [u8]> {
         let suffix = &self.key[self.group_len..];
         match self.kind {
-            Kind::Included if inside => Bound::Included(suffix),
-            Kind::Excluded if inside => Bound::Excluded(suffix),
+            EndKind::Included if inside => Bound::Included(suffix),
+            EndKind::Excluded if inside => Bound::Excluded(suffix),
             _ => Bound::Unbounded,
         }
     }
 
     /// Compares a group's prefix with this end; returns `open` for an open end.
     fn compare(&self, prefix: &[u8], open: Ordering) -> Ordering {
-        if self.kind == Kind::Open {
+        if self.kind == EndKind::Open {
             open
         } else {
             prefix.cmp(self.group())
@@ -94,8 +94,8 @@ impl<'k> Spans<'k> {
         reverse: bool,
     ) -> Spans<'k> {
         Spans {
-            lo: End::new(split, lo),
-            hi: End::new(split, hi),
+            lo: RangeEnd::new(split, lo),
+            hi: RangeEnd::new(split, hi),
             reverse,
             single: is_single(split, lo, hi),
             started: false,
@@ -130,9 +130,9 @@ impl<'k> Spans<'k> {
             (None, _) if started => None,
             (Some(at), false) => order.next(at),
             (Some(at), true) => order.previous(at),
-            (None, false) if self.lo.kind == Kind::Open => Some(order.first()),
+            (None, false) if self.lo.kind == EndKind::Open => Some(order.first()),
             (None, false) => order.at_or_after(self.lo.group(), false),
-            (None, true) if self.hi.kind == Kind::Open => Some(order.last()),
+            (None, true) if self.hi.kind == EndKind::Open => Some(order.last()),
             (None, true) => order.at_or_before(self.hi.group(), false),
         };
         let group = group_at(self.at?);
@@ -157,16 +157,16 @@ impl<'k> Spans<'k> {
         hi: Option<&'k [u8]>,
         reverse: bool,
     ) -> Spans<'k> {
-        let end = |key, kind| End {
+        let end = |key, kind| RangeEnd {
             key,
             kind,
             group_len: 0,
         };
         Spans {
-            lo: end(lo, Kind::Included),
+            lo: end(lo, EndKind::Included),
             hi: match hi {
-                Some(hi) => end(hi, Kind::Excluded),
-                None => end(&[], Kind::Open),
+                Some(hi) => end(hi, EndKind::Excluded),
+                None => end(&[], EndKind::Open),
             },
             reverse,
             single: true,
@@ -184,7 +184,7 @@ impl<'k> Spans<'k> {
     /// Returns all rows of one group.
     pub(crate) fn all_of(group: u32, reverse: bool) -> Spans<'k> {
         let mut spans = Spans::within(group, &[], None, reverse);
-        spans.lo.kind = Kind::Open;
+        spans.lo.kind = EndKind::Open;
         spans
     }
 
@@ -232,7 +232,7 @@ fn is_single(split: Split, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
     else {
         return false;
     };
-    let Some(prefix) = split.whole(lo).map(|len| &lo[..len]) else {
+    let Some(prefix) = split.full_group_len(lo).map(|len| &lo[..len]) else {
         return false;
     };
     end.starts_with(prefix) || matches!(hi, Bound::Excluded(_)) && is_successor(prefix, end)

@@ -25,7 +25,7 @@ pub enum Split {
 impl Split {
     /// Returns the length of the key's group if the key is whole.
     #[inline]
-    pub(crate) fn whole(self, key: &[u8]) -> Option<usize> {
+    pub(crate) fn full_group_len(self, key: &[u8]) -> Option<usize> {
         match self {
             Split::None => Some(0),
             Split::Bytes(n) => (key.len() >= n).then_some(n),
@@ -47,7 +47,7 @@ impl Split {
     /// Returns the length of the key's group, whole or not.
     #[inline]
     pub(crate) fn group_len(self, key: &[u8]) -> usize {
-        self.whole(key).unwrap_or(key.len())
+        self.full_group_len(key).unwrap_or(key.len())
     }
 }
 
@@ -58,18 +58,18 @@ mod tests {
     #[test]
     fn a_group_ends_with_its_last_separator() {
         assert_eq!(
-            Split::Columns(1).whole(b"tline|ann|0000000100|bob"),
+            Split::Columns(1).full_group_len(b"tline|ann|0000000100|bob"),
             Some(10)
         );
         assert_eq!(
-            Split::Columns(2).whole(b"tline:ann|0000000100|bob"),
+            Split::Columns(2).full_group_len(b"tline:ann|0000000100|bob"),
             Some(21)
         );
-        assert_eq!(Split::Columns(0).whole(b"tline|ann"), Some(6));
-        assert_eq!(Split::Columns(1).whole(b"tline|ann"), None);
+        assert_eq!(Split::Columns(0).full_group_len(b"tline|ann"), Some(6));
+        assert_eq!(Split::Columns(1).full_group_len(b"tline|ann"), None);
         assert_eq!(Split::Columns(1).group_len(b"tline|ann"), 9);
-        assert_eq!(Split::Bytes(4).whole(b"tline"), Some(4));
-        assert_eq!(Split::Bytes(4).whole(b"tli"), None);
-        assert_eq!(Split::None.whole(b""), Some(0));
+        assert_eq!(Split::Bytes(4).full_group_len(b"tline"), Some(4));
+        assert_eq!(Split::Bytes(4).full_group_len(b"tli"), None);
+        assert_eq!(Split::None.full_group_len(b""), Some(0));
     }
 }

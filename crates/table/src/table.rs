@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::cursor::Cursor;
 use crate::disk::ValuesOnDisk;
-use crate::groups::{GroupId, Groups, Sought};
+use crate::groups::{GroupId, GroupLookup, Groups};
 use crate::lookups;
 use crate::page::build::Account;
 use crate::page::{Cell, INLINE_MAX};
@@ -112,7 +112,7 @@ impl Table {
     /// Looks up all keys and calls `each` with each key's number and value, as [`Table::get`] returns it. This takes
     /// a fraction of the time of single lookups, because their cache misses overlap.
     pub fn get_each<'t>(&'t self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&'t [u8]>)) {
-        lookups::values_of(&self.groups, self.split, keys, each);
+        lookups::lookup_values(&self.groups, self.split, keys, each);
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -333,15 +333,16 @@ impl Table {
         for span in touched {
             let group = span.group;
             let prefix_len = self.groups.get(group).prefix().len();
-            let whole = (spans.from(span), spans.to(span)) == (Bound::Unbounded, Bound::Unbounded);
+            let is_covered =
+                (spans.from(span), spans.to(span)) == (Bound::Unbounded, Bound::Unbounded);
             let mut rows = Cursor::new(&self.groups, spans.only(span));
             while let Some((key, value)) = rows.next() {
                 each(key, value);
-                if !whole {
+                if !is_covered {
                     suffixes.push(&key[prefix_len..]);
                 }
             }
-            if whole {
+            if is_covered {
                 self.rows -= self.groups.get(group).tree().rows();
                 self.groups.remove(&mut self.account, group, true);
             }
@@ -355,31 +356,31 @@ impl Table {
     /// Returns the group of the key's row. `None` if the group has no rows, or if the key lacks a leading column.
     /// `key` may be the group's prefix alone.
     pub fn group(&self, key: &[u8]) -> Option<GroupId> {
-        let prefix = &key[..self.split.whole(key)?];
+        let prefix = &key[..self.split.full_group_len(key)?];
         self.groups.find(prefix).map(|group| self.groups.id(group))
     }
 
     /// Starts a lookup of the group with this prefix and prefetches its index slot. To look up several groups, call
-    /// this for all of them, then [`Table::prefetch_sought`] for all, then [`Table::find_sought`]: each step reads
+    /// this for all of them, then [`Table::prefetch_lookup`] for all, then [`Table::finish_lookup`]: each step reads
     /// what the previous one prefetched.
     #[inline]
-    pub fn seek(&self, prefix: &[u8]) -> Sought {
-        self.groups.seek(prefix)
+    pub fn start_lookup(&self, prefix: &[u8]) -> GroupLookup {
+        self.groups.start_lookup(prefix)
     }
 
     /// Prefetches the group's record. See [`Table::seek`].
     #[inline]
-    pub fn prefetch_sought(&self, sought: Sought) {
-        self.groups.prefetch_sought(sought);
+    pub fn prefetch_lookup(&self, sought: GroupLookup) {
+        self.groups.prefetch_lookup(sought);
     }
 
     /// Like [`Table::group`] for the prefix of the lookup. Prefetches the group's root page.
     #[inline]
-    pub fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
-        self.groups.find_sought(sought, prefix)
+    pub fn finish_lookup(&self, sought: GroupLookup, prefix: &[u8]) -> Option<GroupId> {
+        self.groups.finish_lookup(sought, prefix)
     }
 
-    /// Prefetches the first rows of a group if they are on one page, which [`Table::find_sought`] has prefetched.
+    /// Prefetches the first rows of a group if they are on one page, which [`Table::finish_lookup`] has prefetched.
     #[inline]
     pub fn prefetch_rows(&self, group: GroupId) {
         self.groups.prefetch_rows(group);
@@ -415,7 +416,7 @@ impl Table {
     /// Reads only the group's record.
     #[inline]
     pub fn group_from(&self, key: &[u8]) -> Option<GroupId> {
-        let (prefix, suffix) = key.split_at(self.split.whole(key)?);
+        let (prefix, suffix) = key.split_at(self.split.full_group_len(key)?);
         self.groups.find_from(prefix, suffix)
     }
 

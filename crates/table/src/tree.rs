@@ -10,7 +10,7 @@
 //!    begins after it is empty; neither check reads a page.
 
 use crate::page::build::{Account, Slack, Span, build, free_block};
-use crate::page::{Cell, Page, Placed, Scratch, size_max};
+use crate::page::{Cell, Insertion, Page, Scratch, size_max};
 
 /// More than the number of levels that 2^64 bytes of pages can have.
 const LEVELS_MAX: usize = 32;
@@ -148,11 +148,13 @@ impl Tree {
             self.rows_appending = (self.rows_appending + 2) | 1;
             let path = Path::new();
             match self.tail.insert(account, self.tail.rows(), key, cell) {
-                Placed::Same => {}
-                placed if self.root == self.tail => self.settle(account, path, placed, true),
+                Insertion::InPlace => {}
+                placed if self.root == self.tail => {
+                    self.update_parents(account, path, placed, true)
+                }
                 placed => {
                     let path = self.path_to_tail();
-                    self.settle(account, path, placed, true);
+                    self.update_parents(account, path, placed, true);
                 }
             }
             return true;
@@ -184,7 +186,7 @@ impl Tree {
         self.rows_appending = (self.rows() + u64::from(new)) << 1 | u64::from(appending);
         let is_tail = page == self.tail;
         let placed = page.insert(account, index, key, cell);
-        self.settle(account, path, placed, is_tail);
+        self.update_parents(account, path, placed, is_tail);
         new
     }
 
@@ -204,17 +206,23 @@ impl Tree {
     }
 
     /// Updates the tail and the pages above a changed leaf.
-    fn settle(&mut self, account: &mut Account, mut path: Path, mut placed: Placed, is_tail: bool) {
-        use Placed::{Moved, Same, Split};
+    fn update_parents(
+        &mut self,
+        account: &mut Account,
+        mut path: Path,
+        mut placed: Insertion,
+        is_tail: bool,
+    ) {
+        use Insertion::{InPlace, Moved, Split};
         if is_tail {
             match placed {
-                Same => {}
+                InPlace => {}
                 Moved(page) | Split(_, _, page) => self.tail = page,
             }
         }
         loop {
             placed = match (placed, path.pop()) {
-                (Same, _) => return,
+                (InPlace, _) => return,
                 (Moved(page), None) => {
                     self.root = page;
                     return;
@@ -266,7 +274,7 @@ impl Tree {
         old(Place { leaf: page, index });
         self.rows_appending -= 2;
         page.erase(account, index);
-        let whole = path.len == 0;
+        let is_single_leaf = path.len == 0;
         loop {
             if page.rows() == 0 {
                 free_block(account, page);
@@ -295,7 +303,7 @@ impl Tree {
             free_block(account, self.root);
             self.root = child;
         }
-        if whole {
+        if is_single_leaf {
             self.tail = self.root
         } else {
             self.find_tail()

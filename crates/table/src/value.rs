@@ -141,7 +141,7 @@ impl Shared {
         let len = u32::try_from(bytes.len())
             .ok()
             .filter(|len| len & ON_DISK == 0)?;
-        let (cell, at) = file.keep(bytes)?;
+        let (cell, at) = file.store(bytes)?;
         let value = Box::new(OnDisk {
             head: Head {
                 ledger: AtomicPtr::new(ptr::null_mut()),
@@ -270,7 +270,7 @@ impl Drop for Shared {
         if len & ON_DISK != 0 {
             // SAFETY: this was the last reference, and `on_disk` allocated the value as a box of this type.
             let value = unsafe { Box::from_raw(self.0.cast::<OnDisk>().as_ptr()) };
-            value.file.give_back(value.cell);
+            value.file.free(value.cell);
             return;
         }
         // SAFETY: this was the last reference, and the layout is that of the allocation.
@@ -322,7 +322,7 @@ mod tests {
     use crate::disk::ValuesOnDisk;
 
     #[test]
-    fn a_value_is_charged_once_until_its_last_handle_goes() {
+    fn a_value_is_charged_once_until_its_last_handle_is_dropped() {
         let (first, second) = (Arc::new(Ledger::default()), Arc::new(Ledger::default()));
         let value = Value::new(&[7; 100]);
         let shared = value.shared().expect("100 bytes are shared");
@@ -338,13 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_on_disk_is_charged_its_head_and_gives_its_cell_back() {
+    fn a_value_on_disk_is_charged_for_its_head_and_frees_its_cell() {
         let file =
             ValueFile::create(&std::env::temp_dir()).expect("the folder for temporary files");
         let ledger = Arc::new(Ledger::default());
         let on_disk = ValuesOnDisk {
             file: file.clone(),
-            from: 0,
+            min_bytes: 0,
         };
         let value = on_disk.value(&[7; 1000]);
         let shared = value.shared().expect("1000 bytes are shared");

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::missing;
+use crate::report_missing;
 use serde_json::{Value, json};
 
 pub struct Browser {
@@ -24,7 +24,7 @@ impl Browser {
     /// Starts a browser with one empty page; `None` if none is installed.
     pub fn start() -> Option<Browser> {
         let Some(program) = program() else {
-            missing("Chromium");
+            report_missing("Chromium");
             return None;
         };
         let profile = tempfile::tempdir().expect("a folder");
@@ -51,8 +51,8 @@ impl Browser {
             sent: 0,
             _profile: profile,
         };
-        let page = browser.ask("Target.createTarget", json!({"url": "about:blank"}));
-        let attached = browser.ask(
+        let page = browser.send_command("Target.createTarget", json!({"url": "about:blank"}));
+        let attached = browser.send_command(
             "Target.attachToTarget",
             json!({"targetId": page["targetId"], "flatten": true}),
         );
@@ -62,15 +62,16 @@ impl Browser {
 
     /// Navigates to a URL.
     pub fn open(&mut self, url: &str) {
-        self.ask("Page.enable", json!({}));
-        let gone = self.ask("Page.navigate", json!({"url": url}));
-        assert_eq!(gone.get("errorText"), None, "{url}: {gone}");
+        self.send_command("Page.enable", json!({}));
+        let navigation = self.send_command("Page.navigate", json!({"url": url}));
+        assert_eq!(navigation.get("errorText"), None, "{url}: {navigation}");
     }
 
     /// Evaluates an expression on the page.
     pub fn value(&mut self, expression: &str) -> Value {
-        let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let answer = self.ask("Runtime.evaluate", asked);
+        let parameters =
+            json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let answer = self.send_command("Runtime.evaluate", parameters);
         assert_eq!(
             answer.get("exceptionDetails"),
             None,
@@ -87,14 +88,17 @@ impl Browser {
                const look = () => {{
                  let is = false;
                  try {{ is = {expression}; }} catch (error) {{}}
-                 if (is) done('seen');
+                 if (is) done('true');
                  else if (performance.now() > end) done(document.body.innerText);
                  else setTimeout(look, 16);
                }};
                look();
              }})"
         ));
-        assert_eq!(seen, "seen", "not within 30 s: {expression}\n{seen}");
+        assert_eq!(
+            seen, "true",
+            "the expression was not true within 30 s: {expression}\n{seen}"
+        );
     }
 
     /// Returns the text of all elements that match a selector, one line each.
@@ -118,7 +122,7 @@ impl Browser {
         ));
         assert_eq!(at["free"], true, "{selector} cannot be clicked: {at}");
         for kind in ["mousePressed", "mouseReleased"] {
-            self.ask("Input.dispatchMouseEvent", json!({"type": kind, "x": at["x"], "y": at["y"], "button": "left", "clickCount": 1}));
+            self.send_command("Input.dispatchMouseEvent", json!({"type": kind, "x": at["x"], "y": at["y"], "button": "left", "clickCount": 1}));
         }
     }
 
@@ -126,36 +130,36 @@ impl Browser {
     pub fn fill(&mut self, selector: &str, text: &str) {
         self.click(selector);
         self.value(&format!("document.querySelector({selector:?}).select()"));
-        self.ask("Input.insertText", json!({"text": text}));
+        self.send_command("Input.insertText", json!({"text": text}));
     }
 
     /// Selects a file in a file input.
-    pub fn choose(&mut self, selector: &str, file: &Path) {
+    pub fn select_file(&mut self, selector: &str, file: &Path) {
         let expression = format!("document.querySelector({selector:?})");
-        let field = self.ask("Runtime.evaluate", json!({"expression": expression}));
+        let field = self.send_command("Runtime.evaluate", json!({"expression": expression}));
         let field = &field["result"]["objectId"];
-        assert!(field.is_string(), "there is no {selector}");
-        self.ask(
+        assert!(field.is_string(), "no element matches {selector}");
+        self.send_command(
             "DOM.setFileInputFiles",
             json!({"files": [file], "objectId": field}),
         );
     }
 
     /// Sets the width of the window and the color scheme.
-    pub fn look(&mut self, width: u32, dark: bool) {
-        self.ask(
+    pub fn set_viewport(&mut self, width: u32, dark: bool) {
+        self.send_command(
             "Emulation.setDeviceMetricsOverride",
             json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}),
         );
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
-        self.ask(
+        self.send_command(
             "Emulation.setEmulatedMedia",
             json!({ "features": features }),
         );
     }
 
-    fn ask(&mut self, method: &str, parameters: Value) -> Value {
+    fn send_command(&mut self, method: &str, parameters: Value) -> Value {
         self.sent += 1;
         let mut message = json!({"id": self.sent, "method": method, "params": parameters});
         if let Some(session) = &self.session {

@@ -24,7 +24,7 @@ const STARTS_MAX: usize = 5;
 const READY: &str = "ready to serve client requests";
 
 /// Longer than any start takes: it only bounds a hang.
-const HANG: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Etcd {
     folder: TempDir,
@@ -54,7 +54,7 @@ impl Etcd {
     #[track_caller]
     pub fn start_with(members: usize, options: &[&str]) -> Option<Etcd> {
         if program().is_none() {
-            crate::missing("etcd");
+            crate::report_missing("etcd");
             return None;
         }
         let mut why = String::new();
@@ -66,7 +66,7 @@ impl Etcd {
             };
             match etcd.start_all() {
                 Ok(()) => return Some(etcd),
-                Err(said) => why = said,
+                Err(last_line) => why = last_line,
             }
         }
         panic!("etcd does not start: {why}");
@@ -110,7 +110,7 @@ impl Etcd {
             .collect();
         started.into_iter().try_for_each(|ready| {
             ready
-                .recv_timeout(HANG)
+                .recv_timeout(HANG_TIMEOUT)
                 .map_err(|error| error.to_string())?
         })
     }
@@ -122,7 +122,7 @@ impl Etcd {
         let cluster = peers.collect::<Vec<_>>().join(",");
         let client = self.endpoint(at);
         let peer = format!("http://127.0.0.1:{}", self.members[at].peer_port);
-        let mut child = Command::new(program().expect("it was there before"))
+        let mut child = Command::new(program().expect("found before"))
             .args(["--name", &format!("m{at}")])
             .arg("--data-dir")
             .arg(self.data(at))
@@ -146,11 +146,11 @@ impl Etcd {
             .stderr(Stdio::piped())
             .spawn()
             .expect("etcd starts");
-        let said = child.stderr.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("it is piped");
         self.members[at].process = Some(child);
         let log = File::create(self.folder.path().join(format!("m{at}.log"))).expect("a file");
-        let (tell, ready) = mpsc::channel();
-        std::thread::spawn(move || listen(said, log, &tell));
+        let (sender, ready) = mpsc::channel();
+        std::thread::spawn(move || read_log(stderr, log, &sender));
         ready
     }
 
@@ -184,12 +184,12 @@ impl Etcd {
     }
 
     /// Suspends a member (SIGSTOP): its connections stay open, and it does not respond.
-    pub fn stop(&self, member: usize) {
+    pub fn suspend(&self, member: usize) {
         self.signal(member, Signal::STOP);
     }
 
     /// Resumes a suspended member.
-    pub fn go_on(&self, member: usize) {
+    pub fn resume(&self, member: usize) {
         self.signal(member, Signal::CONT);
     }
 
@@ -208,7 +208,7 @@ impl Etcd {
                 .unwrap_or_default()
         };
         let started = std::time::Instant::now();
-        while started.elapsed() < HANG {
+        while started.elapsed() < HANG_TIMEOUT {
             for at in (0..self.members.len()).filter(|at| self.is_up(*at)) {
                 let status = status(at);
                 let (own, leader) = (text_of(&status, "member_id"), text_of(&status, "leader"));
@@ -237,7 +237,7 @@ impl Etcd {
     pub fn post(&self, member: usize, path: &str, body: &str) -> io::Result<String> {
         let address = self.address(member);
         let mut stream = TcpStream::connect(&address)?;
-        stream.set_read_timeout(Some(HANG))?;
+        stream.set_read_timeout(Some(HANG_TIMEOUT))?;
         let length = body.len();
         write!(
             stream,
@@ -271,19 +271,19 @@ impl Member {
 }
 
 /// Reads a member's log to the end, and reports when it is ready or has ended.
-fn listen(said: impl Read, mut log: File, tell: &mpsc::Sender<Result<(), String>>) {
+fn read_log(stderr: impl Read, mut log: File, sender: &mpsc::Sender<Result<(), String>>) {
     let mut last = String::new();
-    for line in BufReader::new(said).lines() {
+    for line in BufReader::new(stderr).lines() {
         let Ok(line) = line else {
             break;
         };
         let _ = writeln!(log, "{line}");
         if line.contains(READY) {
-            let _ = tell.send(Ok(()));
+            let _ = sender.send(Ok(()));
         }
         last = line;
     }
-    let _ = tell.send(Err(last));
+    let _ = sender.send(Err(last));
 }
 
 /// Returns a string of a flat JSON object, without a JSON parser.

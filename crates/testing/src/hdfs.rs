@@ -12,13 +12,13 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use crate::folder;
+use crate::temp_folder;
 
 pub struct Hdfs {
     port: u16,
     folder: TempDir,
     child: Child,
-    told: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+    console: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
 }
 
 impl Hdfs {
@@ -28,10 +28,10 @@ impl Hdfs {
     pub fn start(datanodes: usize) -> Option<Hdfs> {
         let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hdfs-mini-cluster");
         if !jars.join("Main.class").is_file() {
-            crate::missing("Hadoop's mini cluster");
+            crate::report_missing("Hadoop's mini cluster");
             return None;
         }
-        let folder = folder("hdfs");
+        let folder = temp_folder("hdfs");
         let log = File::create(folder.path().join("log")).expect("a file");
         let classes = format!("{}:{}/*", jars.display(), jars.display());
         let mut child = Command::new("java")
@@ -59,18 +59,19 @@ impl Hdfs {
             .stderr(log)
             .spawn()
             .expect("Java runs");
-        let told = child.stdin.take().expect("piped");
-        let mut answers = BufReader::new(child.stdout.take().expect("piped"));
+        let input = child.stdin.take().expect("piped");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
         let mut ready = String::new();
-        answers.read_line(&mut ready).expect("a line");
+        output.read_line(&mut ready).expect("a line");
         let port = ready.trim().strip_prefix("ready ");
         let port = port.and_then(|port| port.parse().ok());
         let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
         Some(Hdfs {
-            port: port.unwrap_or_else(|| panic!("it does not start: {ready} {}", log())),
+            port: port
+                .unwrap_or_else(|| panic!("the mini cluster does not start: {ready} {}", log())),
             folder,
             child,
-            told: Mutex::new((told, answers)),
+            console: Mutex::new((input, output)),
         })
     }
 
@@ -88,20 +89,24 @@ impl Hdfs {
     /// # Panics
     /// If it failed.
     #[track_caller]
-    pub fn tell(&self, line: &str) -> String {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        writeln!(told.0, "{line}").expect("it runs");
-        let mut answer = String::new();
-        told.1.read_line(&mut answer).expect("it runs");
-        let done = answer.trim().strip_prefix("ok");
-        done.unwrap_or_else(|| panic!("{line}: {answer}"))
+    pub fn send_command(&self, line: &str) -> String {
+        let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(console.0, "{line}").expect("the mini cluster runs");
+        let mut reply = String::new();
+        console
+            .1
+            .read_line(&mut reply)
+            .expect("the mini cluster runs");
+        let result = reply.trim().strip_prefix("ok");
+        result
+            .unwrap_or_else(|| panic!("{line}: {reply}"))
             .trim()
             .to_owned()
     }
 
     /// Returns the paths of the files below a folder, sorted.
     pub fn list(&self, path: &str) -> Vec<String> {
-        let found = self.tell(&format!("list {path}"));
+        let found = self.send_command(&format!("list {path}"));
         let mut names: Vec<String> = found
             .split(' ')
             .filter_map(|entry| Some(entry.rsplit_once('=')?.0.to_owned()))
@@ -113,7 +118,7 @@ impl Hdfs {
     /// Creates a file with a delegation token of this user.
     pub fn token(&self, user: &str) -> PathBuf {
         let path = self.folder.path().join(format!("token-of-{user}"));
-        let count = self.tell(&format!("token {user} {}", path.display()));
+        let count = self.send_command(&format!("token {user} {}", path.display()));
         assert_eq!(count, "1");
         path
     }

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | a program or package that `scripts/setup test` installs: [`missing`] | skipped; fails if `CI` is set |
 //! | a property that no setup can provide, such as root or external data: [`cannot`] | skipped |
-//! | a request for a long test: [`is_asked_for`] | skipped |
+//! | a request for a long test: [`is_enabled`] | skipped |
 
 pub mod browser;
 pub mod certificates;
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use port::free_port;
-pub use process::{Server, folder};
+pub use process::{Server, temp_folder};
 pub use services::{find, memcached, redis};
 
 /// Reports that a program or a package that `scripts/setup test` installs is not installed.
@@ -40,36 +40,36 @@ pub use services::{find, memcached, redis};
 /// # Panics
 /// If `CI` is set: no test may be skipped there for this reason.
 #[track_caller]
-pub fn missing(what: &str) {
-    let word = format!("{what} is not installed; scripts/setup test installs it");
-    assert!(std::env::var_os("CI").is_none(), "{word}");
-    skipped(&word);
+pub fn report_missing(what: &str) {
+    let message = format!("{what} is not installed; install it with scripts/setup test");
+    assert!(std::env::var_os("CI").is_none(), "{message}");
+    report_skip(&message);
 }
 
 /// Reports that this machine or this user does not support what the test requires.
-pub fn cannot(what: &str) {
-    skipped(&format!("this machine cannot {what}"));
+pub fn report_unsupported(what: &str) {
+    report_skip(&format!("this machine cannot {what}"));
 }
 
 /// Returns whether an environment variable requests a long test.
-pub fn is_asked_for(variable: &str, why: &str) -> bool {
+pub fn is_enabled(variable: &str, why: &str) -> bool {
     let is_set = std::env::var_os(variable).is_some();
     if !is_set {
-        skipped(&format!("{why}; {variable}=1 runs it"));
+        report_skip(&format!("{why}; set {variable}=1 to run it"));
     }
     is_set
 }
 
 /// Returns the path of a folder of golden files in `testdata/golden`.
-pub fn golden(name: &str) -> PathBuf {
+pub fn golden_path(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden");
     folder.join(name)
 }
 
 /// Sets a flag when it is dropped, so that the threads that read the flag also stop when a test fails.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
-impl Drop for StopAtEnd<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -91,21 +91,23 @@ pub fn memory_bytes(pid: u32, figure: &str) -> u64 {
 
 /// Returns the path of real data that is not in the repository: below `LARDER_TEST_DATA`, or below `shared/data` next
 /// to it.
-pub fn data(name: &str) -> Option<PathBuf> {
+pub fn external_data(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("LARDER_TEST_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,
     );
     let path = folder.join(name);
-    let is_here = path.exists();
-    if !is_here {
+    let exists = path.exists();
+    if !exists {
         let path = path.display();
-        skipped(&format!("{path} is not there; LARDER_TEST_DATA says where"));
+        report_skip(&format!(
+            "{path} does not exist; set LARDER_TEST_DATA to its folder"
+        ));
     }
-    is_here.then_some(path)
+    exists.then_some(path)
 }
 
-fn skipped(why: &str) {
+fn report_skip(why: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
     // Best effort: the test is skipped even if the report fails.

@@ -13,16 +13,16 @@ const PORTS: Range<u16> = 10_000..32_000;
 const BLOCK: u16 = 100;
 
 /// The blocks of this process, which it keeps until it ends.
-static TAKEN: Mutex<Taken> = Mutex::new(Taken {
+static PORT_BLOCKS: Mutex<PortBlocks> = Mutex::new(PortBlocks {
     claims: Vec::new(),
-    left: 0..0,
+    remaining: 0..0,
 });
 
-struct Taken {
+struct PortBlocks {
     /// Listeners on the first ports of its blocks.
     claims: Vec<TcpListener>,
     /// The remaining ports of its last block.
-    left: Range<u16>,
+    remaining: Range<u16>,
 }
 
 /// Returns a port on which no process listens, and that is not handed out again while this process lives: it stays
@@ -31,20 +31,20 @@ struct Taken {
 /// # Panics
 /// If all blocks are taken.
 pub fn free_port() -> u16 {
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut blocks = PORT_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        if let Some(port) = taken.left.find(|port| listen(*port).is_some()) {
+        if let Some(port) = blocks.remaining.find(|port| listen(*port).is_some()) {
             return port;
         }
-        taken.take_block();
+        blocks.claim_block();
     }
 }
 
-impl Taken {
-    fn take_block(&mut self) {
+impl PortBlocks {
+    fn claim_block(&mut self) {
         let (first, claim) = claim();
         self.claims.push(claim);
-        self.left = first + 1..first + BLOCK;
+        self.remaining = first + 1..first + BLOCK;
     }
 }
 
@@ -52,7 +52,7 @@ impl Taken {
 fn claim() -> (u16, TcpListener) {
     let mut firsts = PORTS.step_by(usize::from(BLOCK));
     let claimed = firsts.find_map(|first| Some((first, listen(first)?)));
-    claimed.expect("a block of ports that no other process has")
+    claimed.expect("a free block of ports")
 }
 
 fn listen(port: u16) -> Option<TcpListener> {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_out_twice_and_none_of_a_block_that_another_has() {
+    fn ports_are_unique_and_outside_blocks_of_other_processes() {
         let (first, _claim) = claim();
         let ports: Vec<u16> = (0..3 * BLOCK).map(|_| free_port()).collect();
         let different: BTreeSet<_> = ports.iter().collect();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal};
 
-use crate::{Server, find, folder, free_port, missing};
+use crate::{Server, find, free_port, report_missing, temp_folder};
 
 /// The programs of one version, and their user, if it must differ from the current one.
 pub struct Programs {
@@ -39,7 +39,7 @@ impl Programs {
     }
 
     /// Changes the owner of a file or a folder to PostgreSQL's user.
-    pub fn give(&self, path: &Path) -> std::io::Result<()> {
+    pub fn chown_to_user(&self, path: &Path) -> std::io::Result<()> {
         match self.user {
             Some((user, group)) => chown(path, Some(user), Some(group)),
             None => Ok(()),
@@ -53,7 +53,8 @@ impl Programs {
     /// The output of `initdb`.
     pub fn init(&self, folder: &Path, locale: &str) -> Result<PathBuf, String> {
         let data = folder.join("data");
-        self.give(folder).map_err(|error| error.to_string())?;
+        self.chown_to_user(folder)
+            .map_err(|error| error.to_string())?;
         let made = self
             .as_user(Command::new(self.path("initdb")))
             .current_dir(folder)
@@ -92,10 +93,10 @@ fn postgres_user() -> (u32, u32) {
 /// Starts a server with a new cluster. `None` if PostgreSQL is not installed.
 pub fn start(settings: &[&str]) -> Option<Server> {
     let Some(programs) = Programs::find() else {
-        missing("PostgreSQL");
+        report_missing("PostgreSQL");
         return None;
     };
-    let folder = folder("postgres");
+    let folder = temp_folder("postgres");
     let data = programs.init(folder.path(), "C.UTF-8");
     let data = data.unwrap_or_else(|why| panic!("initdb: {why}"));
     let port = free_port();

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// The timeout of a start.
-const STARTED: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server process.
 pub struct Server {
@@ -20,10 +20,10 @@ pub struct Server {
     /// The signal that stops it.
     stop: Signal,
     is_ready: fn(&Server, Pid) -> bool,
-    running: Mutex<Running>,
+    running: Mutex<RunningCommand>,
 }
 
-struct Running {
+struct RunningCommand {
     command: Command,
     child: Option<Child>,
 }
@@ -52,28 +52,28 @@ impl Server {
             folder,
             stop,
             is_ready,
-            running: Mutex::new(Running {
+            running: Mutex::new(RunningCommand {
                 command,
                 child: None,
             }),
         };
-        server.run(false);
+        server.start_process(false);
         server
     }
 
     /// Restarts it after [`Server::end`] or [`Server::kill`].
-    pub fn begin(&self) {
+    pub fn restart(&self) {
         // Child processes of a killed server may still hold the data while they end.
-        self.run(true);
+        self.start_process(true);
     }
 
-    /// Runs it until it is ready. If it ends before that and `again` is set, restarts it until the timeout.
-    fn run(&self, again: bool) {
+    /// Runs it until it is ready. If it ends before that and `retry` is set, restarts it until the timeout.
+    fn start_process(&self, retry: bool) {
         let mut running = self.running();
-        let Running { command, child } = &mut *running;
+        let RunningCommand { command, child } = &mut *running;
         let began = Instant::now();
         loop {
-            let process = child.get_or_insert_with(|| command.spawn().expect("it runs"));
+            let process = child.get_or_insert_with(|| command.spawn().expect("the server runs"));
             if (self.is_ready)(self, Pid::from_child(process)) {
                 return;
             }
@@ -81,9 +81,9 @@ impl Server {
             if ended.is_some() {
                 *child = None;
             }
-            let goes_on = ended.is_none() || again;
+            let may_continue = ended.is_none() || retry;
             assert!(
-                goes_on && began.elapsed() < STARTED,
+                may_continue && began.elapsed() < START_TIMEOUT,
                 "{command:?}: {ended:?} {}",
                 self.log()
             );
@@ -119,7 +119,7 @@ impl Server {
 
     pub fn pid(&self) -> Pid {
         let running = self.running();
-        Pid::from_child(running.child.as_ref().expect("it runs"))
+        Pid::from_child(running.child.as_ref().expect("the server runs"))
     }
 
     pub fn address(&self) -> String {
@@ -136,7 +136,7 @@ impl Server {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    fn running(&self) -> MutexGuard<'_, Running> {
+    fn running(&self) -> MutexGuard<'_, RunningCommand> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -147,7 +147,7 @@ impl Drop for Server {
     }
 }
 
-pub fn folder(of: &str) -> TempDir {
+pub fn temp_folder(of: &str) -> TempDir {
     let folder = tempfile::Builder::new()
         .prefix(&format!("larder-{of}-"))
         .tempdir();

@@ -31,7 +31,7 @@ struct Rules {
     /// Connections with smaller numbers are stalled.
     stalled_below: u64,
     /// Connections whose last request contains one of these words are stalled, too.
-    held: Vec<String>,
+    stalled_words: Vec<String>,
     /// The last request of each connection, or its start.
     requests: BTreeMap<u64, Vec<u8>>,
     delay: Duration,
@@ -80,7 +80,7 @@ impl Proxy {
         let (cut, open) = rules
             .open
             .drain(..)
-            .partition(|(_, client, _)| is_of(client, processes));
+            .partition(|(_, client, _)| belongs_to(client, processes));
         rules.open = open;
         break_each(cut);
     }
@@ -98,8 +98,8 @@ impl Proxy {
 
     /// Holds back connections whose last request contains one of these words, like [`Proxy::stall`]; all others are
     /// forwarded.
-    pub fn hold(&self, words: &[&str]) {
-        self.shared.rules().held = words.iter().map(|&word| word.to_owned()).collect();
+    pub fn stall_requests(&self, words: &[&str]) {
+        self.shared.rules().stalled_words = words.iter().map(|&word| word.to_owned()).collect();
     }
 
     /// Delays all data by this time.
@@ -113,7 +113,7 @@ impl Proxy {
         rules.is_cut = false;
         rules.cut_processes.clear();
         rules.stalled_below = 0;
-        rules.held.clear();
+        rules.stalled_words.clear();
         rules.delay = Duration::ZERO;
         self.shared.changed.notify_all();
     }
@@ -148,13 +148,17 @@ impl Drop for Proxy {
 }
 
 impl Rules {
-    fn is_held(&self, number: u64) -> bool {
-        number < self.stalled_below || self.held.iter().any(|word| self.has_asked(number, word))
+    fn is_stalled(&self, number: u64) -> bool {
+        number < self.stalled_below
+            || self
+                .stalled_words
+                .iter()
+                .any(|word| self.last_request_contains(number, word))
     }
 
-    fn loses_reply(&mut self, number: u64) -> bool {
+    fn take_reply_to_lose(&mut self, number: u64) -> bool {
         let word = self.reply_to_lose.as_ref();
-        if word.is_some_and(|word| self.has_asked(number, word)) {
+        if word.is_some_and(|word| self.last_request_contains(number, word)) {
             self.reply_to_lose = None;
         } else if self.replies_to_lose > 0 {
             self.replies_to_lose -= 1;
@@ -166,7 +170,7 @@ impl Rules {
     }
 
     /// Returns whether the last request of a connection contains this word.
-    fn has_asked(&self, number: u64, word: &str) -> bool {
+    fn last_request_contains(&self, number: u64, word: &str) -> bool {
         let request = self.requests.get(&number).map_or(&[][..], Vec::as_slice);
         request.windows(word.len()).any(|it| it == word.as_bytes())
     }
@@ -184,30 +188,30 @@ fn break_each(connections: Vec<(u64, TcpStream, TcpStream)>) {
 }
 
 /// Returns whether the peer's socket of a connection belongs to one of these processes.
-fn is_of(client: &TcpStream, processes: &[u32]) -> bool {
-    let Some(inode) = inode_of_other_end(client) else {
+fn belongs_to(client: &TcpStream, processes: &[u32]) -> bool {
+    let Some(inode) = peer_inode(client) else {
         return false;
     };
     let link = PathBuf::from(format!("socket:[{inode}]"));
-    let has_it = |process: &u32| {
+    let owns_socket = |process: &u32| {
         let files = fs::read_dir(format!("/proc/{process}/fd"));
         let mut files = files.into_iter().flatten().flatten();
         files.any(|file| fs::read_link(file.path()).is_ok_and(|it| it == link))
     };
-    processes.iter().any(has_it)
+    processes.iter().any(owns_socket)
 }
 
 /// Returns the inode of the peer's socket. Both sockets are on this machine; the peer's has the addresses in reverse
 /// order.
-fn inode_of_other_end(client: &TcpStream) -> Option<u64> {
+fn peer_inode(client: &TcpStream) -> Option<u64> {
     let own = format!(":{:04X}", client.peer_addr().ok()?.port());
     let other = format!(":{:04X}", client.local_addr().ok()?.port());
     let sockets = fs::read_to_string("/proc/net/tcp").ok()?;
     sockets.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
-        let is_it = fields.next()?.ends_with(&own) && fields.next()?.ends_with(&other);
+        let matches = fields.next()?.ends_with(&own) && fields.next()?.ends_with(&other);
         // A socket that no process has open has inode 0, which no file has.
-        is_it.then(|| fields.nth(6)?.parse().ok()).flatten()
+        matches.then(|| fields.nth(6)?.parse().ok()).flatten()
     })
 }
 
@@ -232,12 +236,12 @@ impl Shared {
             };
             // If the target is not reachable, the client's connection is dropped here.
             if let Ok(server) = TcpStream::connect(&self.target) {
-                self.carry(client, server);
+                self.forward(client, server);
             }
         }
     }
 
-    fn carry(self: &Arc<Shared>, client: TcpStream, server: TcpStream) {
+    fn forward(self: &Arc<Shared>, client: TcpStream, server: TcpStream) {
         let copies = (
             client.try_clone(),
             server.try_clone(),
@@ -249,8 +253,9 @@ impl Shared {
         };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let mut rules = self.rules();
-        let is_cut_off = !rules.cut_processes.is_empty() && is_of(&client, &rules.cut_processes);
-        if rules.is_cut || is_cut_off {
+        let is_process_cut =
+            !rules.cut_processes.is_empty() && belongs_to(&client, &rules.cut_processes);
+        if rules.is_cut || is_process_cut {
             return;
         }
         let number = rules.next;
@@ -271,7 +276,7 @@ impl Shared {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(length) = from.read(&mut bytes)
             && length > 0
-            && self.lets_pass(number, direction, &bytes[..length])
+            && self.forward_allowed(number, direction, &bytes[..length])
             && to.write_all(&bytes[..length]).is_ok()
         {}
         let _ = from.shutdown(Shutdown::Both);
@@ -281,16 +286,16 @@ impl Shared {
         rules.requests.remove(&number);
     }
 
-    fn lets_pass(&self, number: u64, direction: Direction, bytes: &[u8]) -> bool {
+    fn forward_allowed(&self, number: u64, direction: Direction, bytes: &[u8]) -> bool {
         let mut rules = self.rules();
         if direction == Direction::Request {
             rules.requests.insert(number, bytes.to_vec());
         }
-        if direction == Direction::Reply && rules.loses_reply(number) {
+        if direction == Direction::Reply && rules.take_reply_to_lose(number) {
             return false;
         }
         let delay = rules.delay;
-        while rules.is_held(number) && !rules.is_cut {
+        while rules.is_stalled(number) && !rules.is_cut {
             rules = self
                 .changed
                 .wait(rules)
@@ -309,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connections_of_some_processes_are_cut_and_those_of_others_carried() {
+    fn only_connections_of_the_given_processes_are_cut() {
         let echo = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let proxy = Proxy::to(echo.local_addr().expect("bound").to_string());
         std::thread::spawn(move || {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{Server, folder, free_port, missing};
+use crate::{Server, free_port, report_missing, temp_folder};
 
 /// Finds a program: in `PATH`, in the folders for root's programs, or in Debian's folders of PostgreSQL, newest
 /// version first.
@@ -22,7 +22,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 
 pub fn memcached() -> Option<Server> {
     let Some(program) = find("memcached") else {
-        missing("memcached");
+        report_missing("memcached");
         return None;
     };
     let port = free_port();
@@ -33,15 +33,15 @@ pub fn memcached() -> Option<Server> {
     if rustix::process::geteuid().is_root() {
         command.args(["-u", "root"]);
     }
-    Some(Server::start(command, port, folder("memcached")))
+    Some(Server::start(command, port, temp_folder("memcached")))
 }
 
 pub fn redis() -> Option<Server> {
     let Some(program) = find("redis-server") else {
-        missing("Redis");
+        report_missing("Redis");
         return None;
     };
-    let folder = folder("redis");
+    let folder = temp_folder("redis");
     let port = free_port();
     let mut command = Command::new(program);
     command

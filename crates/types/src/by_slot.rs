@@ -115,7 +115,7 @@ mod tests {
     use crate::Random;
 
     #[test]
-    fn it_is_what_a_map_is() {
+    fn it_behaves_like_a_map() {
         let (mut random, mut map) = (Random::new(1), BTreeMap::new());
         let mut by_slot: BySlot<u64> = BySlot::default();
         for turn in 0..20_000 {

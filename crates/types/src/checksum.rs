@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_gives_the_same_checksum() {
+    fn every_implementation_gives_the_same_checksum() {
         let bytes: Vec<u8> = (0..2000u32).map(|i| ((i * i) >> 5) as u8).collect();
         for size in (0..700).chain([1024, 1999]) {
             for seed in [0, 1, u64::MAX] {
@@ -125,7 +125,7 @@ mod tests {
     const LARDER: u32 = 132_000_802;
 
     #[test]
-    fn a_flipped_bit_a_moved_piece_and_another_place_are_found() {
+    fn flipped_bits_moved_pieces_and_other_seeds_are_detected() {
         let bytes: Vec<u8> = (0..300u32).map(|i| (i * 7) as u8).collect();
         let intact = checksum32(&bytes, 5);
         for bit in 0..bytes.len() * 8 {

@@ -11,7 +11,7 @@ const PLACES: usize = 17;
 pub fn add(a: &[u8], b: &[u8]) -> Result<String, &'static str> {
     let (first, second) = (parse(a)?, parse(b)?);
     if let Some(sum) = first.plus(&second) {
-        return Ok(spell(sum));
+        return Ok(format_units(sum));
     }
     let sum = first.about + second.about;
     if !sum.is_finite() {
@@ -29,7 +29,7 @@ pub fn add_exact(a: &[u8], b: &[u8], subtract: bool) -> Option<String> {
     if subtract {
         second.exact = second.exact.map(|units| -units);
     }
-    first.plus(&second).map(spell)
+    first.plus(&second).map(format_units)
 }
 
 struct Number {
@@ -68,10 +68,10 @@ fn exact(text: &str) -> Option<i128> {
         b'+' => (false, &digits[1..]),
         _ => (false, digits),
     };
-    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let (integer, part) = digits.split_once('.').unwrap_or((digits, ""));
     let places = i32::try_from(PLACES).ok()? + exponent - i32::try_from(part.len()).ok()?;
     let mut units: i128 = 0;
-    for digit in whole.bytes().chain(part.bytes()) {
+    for digit in integer.bytes().chain(part.bytes()) {
         let digit = i128::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
         units = units.checked_mul(10)?.checked_add(digit)?;
     }
@@ -84,14 +84,14 @@ fn exact(text: &str) -> Option<i128> {
     Some(if negative { -units } else { units })
 }
 
-fn spell(units: i128) -> String {
+fn format_units(units: i128) -> String {
     let one = 10_u128.pow(PLACES as u32);
-    let (whole, part) = (units.unsigned_abs() / one, units.unsigned_abs() % one);
+    let (integer, part) = (units.unsigned_abs() / one, units.unsigned_abs() % one);
     let sign = if units < 0 { "-" } else { "" };
     let part = format!("{part:0PLACES$}");
     match part.trim_end_matches('0') {
-        "" => format!("{sign}{whole}"),
-        part => format!("{sign}{whole}.{part}"),
+        "" => format!("{sign}{integer}"),
+        part => format!("{sign}{integer}.{part}"),
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_spelled_as_redis_spells_them() {
+    fn sums_are_formatted_as_in_redis() {
         for (a, b, sum) in [
             ("0", "1", "1"),
             ("1", "0.25", "1.25"),
@@ -128,12 +128,12 @@ mod tests {
         for wrong in [
             "", " 1", "1 ", "x", "0x10", "nan", "1,5", "--1", "1e", "\u{661}",
         ] {
-            let told = add(wrong.as_bytes(), b"1");
-            assert_eq!(told, Err("value is not a valid float"), "{wrong:?}");
+            let result = add(wrong.as_bytes(), b"1");
+            assert_eq!(result, Err("value is not a valid float"), "{wrong:?}");
         }
         for endless in ["inf", "+inf", "-Infinity"] {
-            let told = add(b"1", endless.as_bytes());
-            assert_eq!(told, Err("increment would produce NaN or Infinity"));
+            let result = add(b"1", endless.as_bytes());
+            assert_eq!(result, Err("increment would produce NaN or Infinity"));
         }
         assert!(add(b"1e308", b"1e308").is_err());
     }

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_text_that_a_number_prints_as_is_read() {
+    fn only_canonical_integers_are_parsed() {
         for number in [0, 7, -7, 10, i64::MAX, i64::MIN] {
             assert_eq!(integer(number.to_string().as_bytes()), Some(number));
         }

@@ -17,7 +17,7 @@ mod random;
 mod slot;
 mod slot_set;
 mod units;
-mod which;
+mod version_selector;
 pub mod wire;
 
 pub use by_slot::BySlot;
@@ -33,9 +33,9 @@ pub use object_row::{
 };
 pub use random::{Random, mix};
 pub use slot::{SLOTS, SlotPrefix, leading_column, row_slot, slot_of};
-pub use slot_set::{NoSlotSet, SlotSet};
+pub use slot_set::{SlotSet, SlotSetError};
 pub use units::{ByteSize, ByteSizeError};
-pub use which::WhichVersion;
+pub use version_selector::VersionSelector;
 
 /// Maximum key length in bytes. The minimum is one byte.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;

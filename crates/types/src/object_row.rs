@@ -72,7 +72,7 @@ pub fn row_key(row: &[u8]) -> &[u8] {
 }
 
 /// Returns the prefix before the key in an object row.
-fn beginning(key: &[u8]) -> &'static [u8] {
+fn row_prefix(key: &[u8]) -> &'static [u8] {
     if is_plain(key) {
         NAMELESS
     } else {
@@ -85,7 +85,7 @@ pub fn object_rows(prefix: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let of_plain_keys = is_plain(prefix).then_some(NAMELESS);
     let of_tables = (prefix.first() != Some(&OBJECT_MARK)).then_some(&NAMELESS[..1]);
     let beginnings = [of_tables, of_plain_keys].into_iter().flatten();
-    beginnings.map(move |beginning| [beginning, prefix].concat())
+    beginnings.map(move |row_prefix| [row_prefix, prefix].concat())
 }
 
 /// Returns the row that holds the object of `key`.
@@ -98,7 +98,7 @@ pub fn object_row(key: &[u8]) -> Vec<u8> {
 /// Appends the result of [`object_row`] to `out`.
 #[inline]
 pub fn put_object_row(key: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(beginning(key));
+    out.extend_from_slice(row_prefix(key));
     out.extend_from_slice(key);
 }
 
@@ -108,11 +108,11 @@ pub fn with_object_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     if key.len() > SHORT {
         return with(&object_row(key));
     }
-    let beginning = beginning(key);
+    let row_prefix = row_prefix(key);
     let mut row = [OBJECT_MARK; NAMELESS.len() + SHORT];
-    let end = beginning.len() + key.len();
-    row[..beginning.len()].copy_from_slice(beginning);
-    row[beginning.len()..end].copy_from_slice(key);
+    let end = row_prefix.len() + key.len();
+    row[..row_prefix.len()].copy_from_slice(row_prefix);
+    row[row_prefix.len()..end].copy_from_slice(key);
     with(&row[..end])
 }
 

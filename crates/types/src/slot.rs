@@ -71,11 +71,11 @@ pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
         return (key, false);
     };
     if name <= NAMELESS.len()
-        && let Some(whole) = without_table(key, name)
+        && let Some(plain_key) = without_table(key, name)
     {
-        return match whole.first() {
-            Some(&OBJECT_MARK) => (column_of_marked(whole), false),
-            _ => (whole, false),
+        return match plain_key.first() {
+            Some(&OBJECT_MARK) => (column_of_marked(plain_key), false),
+            _ => (plain_key, false),
         };
     }
     let rest = &key[name + 1..];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_names_no_table_goes_by_all_of_it() {
+    fn a_key_without_a_table_is_hashed_completely() {
         for key in ["hotel", ":shop.Hotel:01", "|x", ":", ":{rome}:1", ""] {
             assert_eq!(leading_column(key.as_bytes()), (key.as_bytes(), false));
             assert_eq!(row_slot(key.as_bytes()), slot_of(key.as_bytes()));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_two_parts_has_the_slot_of_the_whole() {
+    fn a_key_in_two_parts_has_the_slot_of_the_complete_key() {
         for rest in [
             &b"42"[..],
             b"0123456789abcdefghi",
@@ -204,8 +204,8 @@ mod tests {
             b"{",
             b"}{",
         ] {
-            let whole = [b"pymk:", rest].concat();
-            assert_eq!(SlotPrefix::new(b"pymk:").slot(rest), slot_of(&whole));
+            let plain_key = [b"pymk:", rest].concat();
+            assert_eq!(SlotPrefix::new(b"pymk:").slot(rest), slot_of(&plain_key));
         }
     }
 }

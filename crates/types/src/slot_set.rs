@@ -65,18 +65,18 @@ impl fmt::Debug for SlotSet {
 
 /// Error for a text that is not a [`SlotSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoSlotSet;
+pub struct SlotSetError;
 
 impl FromStr for SlotSet {
-    type Err = NoSlotSet;
+    type Err = SlotSetError;
 
-    fn from_str(text: &str) -> Result<SlotSet, NoSlotSet> {
+    fn from_str(text: &str) -> Result<SlotSet, SlotSetError> {
         let mut set = SlotSet::none();
         if text.len() != WORDS * 16 {
-            return Err(NoSlotSet);
+            return Err(SlotSetError);
         }
         for (at, digit) in text.chars().enumerate() {
-            let digit = digit.to_digit(16).ok_or(NoSlotSet)?;
+            let digit = digit.to_digit(16).ok_or(SlotSetError)?;
             set.0[at / 16] |= u64::from(digit) << (at % 16 * 4);
         }
         Ok(set)
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_stands_for_the_slots_it_was_made_of() {
+    fn the_text_form_round_trips() {
         let some: SlotSet = [0, 3, 4, 63, 64, 5_000, SLOTS - 1].into_iter().collect();
         let text = some.to_string();
         assert!(text.starts_with("91"), "{text}");
@@ -100,7 +100,7 @@ mod tests {
         assert!(!some.contains(1) && !some.is_empty() && SlotSet::none().is_empty());
         assert_eq!(SlotSet::all().to_string().parse(), Ok(SlotSet::all()));
         for wrong in ["", "9", &text[1..], &text.replace('9', "x")] {
-            assert_eq!(wrong.parse::<SlotSet>(), Err(NoSlotSet), "{wrong}");
+            assert_eq!(wrong.parse::<SlotSet>(), Err(SlotSetError), "{wrong}");
         }
     }
 }

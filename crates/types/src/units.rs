@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_as_people_write_them() {
+    fn sizes_are_parsed_in_common_forms() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),

@@ -17,7 +17,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// # Panics
 /// If there are 4 Gi elements or more.
 pub fn put_count(out: &mut Vec<u8>, count: usize) {
-    let count = u32::try_from(count).expect("what is sent at once is far below 4 Gi");
+    let count = u32::try_from(count).expect("a message is far smaller than 4 GiB");
     out.extend_from_slice(&count.to_le_bytes());
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-const SHORT: Malformed = Malformed("the message ends before what it says it holds");
+const SHORT: Malformed = Malformed("the message ends before its announced length");
 
 /// A decoder that consumes a byte slice from the front.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +125,7 @@ impl<'a> WireReader<'a> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err(Malformed("the message goes on behind its end"))
+            Err(Malformed("the message continues after its end"))
         }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_taken_and_nothing_else() {
+    fn encoded_values_round_trip_and_other_bytes_are_rejected() {
         let mut out = vec![7];
         out.extend_from_slice(&9_u64.to_le_bytes());
         put_bytes(&mut out, b"post|bob|1");

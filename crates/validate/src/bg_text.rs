@@ -15,7 +15,7 @@
 use std::fmt;
 
 use crate::Span;
-use crate::record::{Outcome, Record, What};
+use crate::record::{Outcome, Record, RecordKind};
 use crate::trace::Initial;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind with this name in the logs.
-    pub fn named(name: &str) -> Option<Kind> {
+    pub fn from_name(name: &str) -> Option<Kind> {
         match name {
             "ACCEPTFRND" => Some(Kind::Friends),
             "PENDFRND" => Some(Kind::Requests),
@@ -46,7 +46,7 @@ impl Kind {
     }
 
     /// Returns the kind of an item that [`Kind::item`] created.
-    pub fn of(item: u64) -> Option<Kind> {
+    pub fn from_item(item: u64) -> Option<Kind> {
         match item >> 56 {
             1 => Some(Kind::Friends),
             2 => Some(Kind::Requests),
@@ -81,11 +81,7 @@ pub struct BadLine {
 
 impl fmt::Display for BadLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "field {} of `{}` is not what BG writes there",
-            self.field, self.line
-        )
+        write!(out, "field {} of `{}` is invalid", self.field, self.line)
     }
 }
 
@@ -116,7 +112,7 @@ pub fn parse(line: &str) -> Result<Line, BadLine> {
     };
     let kind = match field(1)? {
         "GRPSHORTEST" | "GRPCOMMON" | "GRPFOFFRNDS" if is_read => return Ok(Line::Graph),
-        name => Kind::named(name).ok_or_else(|| bad(1))?,
+        name => Kind::from_name(name).ok_or_else(|| bad(1))?,
     };
     let session = field(2)?.parse().map_err(|_| bad(2))?;
     let id = field(4)?.parse().map_err(|_| bad(4))?;
@@ -129,9 +125,9 @@ pub fn parse(line: &str) -> Result<Line, BadLine> {
     field(if is_read { 8 } else { 9 })?;
     let what = match (is_read, field(if is_read { 7 } else { 8 })?) {
         (true, "null") => return Ok(Line::NoValue),
-        (true, value) => What::ReadCount(value.parse().map_err(|_| bad(7))?),
-        (false, "I") => What::AddCount(1),
-        (false, "D") => What::AddCount(-1),
+        (true, value) => RecordKind::ReadCount(value.parse().map_err(|_| bad(7))?),
+        (false, "I") => RecordKind::AddCount(1),
+        (false, "D") => RecordKind::AddCount(-1),
         (false, _) => return Err(bad(8)),
     };
     Ok(Line::Call(Record {
@@ -146,13 +142,13 @@ pub fn parse(line: &str) -> Result<Line, BadLine> {
 
 /// The initial counts of each kind; the same for all ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct InitialData {
     pub friends: i32,
     pub requests: i32,
     pub comments: i32,
 }
 
-impl Initial for Loaded {
+impl Initial for InitialData {
     fn count(&self, item: u64) -> i32 {
         match item >> 56 {
             1 => self.friends,

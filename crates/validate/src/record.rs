@@ -9,7 +9,7 @@
 //!       24   16  zero                 number, element, content, or keys of a list   zero
 //!       40    4  zero                 elements of a list, else zero                 zero
 //!       44    4  zero                 session                                       zero
-//!       48    1  zero                 what: 1 to 8, in the order of `What`          zero
+//!       48    1  zero                 what: 1 to 8, in the order of `RecordKind`          zero
 //!       49    1  zero                 outcome: 0 done, 1 not done, 2 unknown        zero
 //!       50    1  zero                 action, numbered by the client                zero
 //!       51   13  zero                 zero                                          zero
@@ -51,7 +51,7 @@ pub struct Record {
     /// The client's number for the kind of call; copied into reports.
     pub action: u8,
     pub outcome: Outcome,
-    pub what: What,
+    pub what: RecordKind,
 }
 
 /// For a read, any outcome but `Done` means that it returned nothing to validate.
@@ -63,7 +63,7 @@ pub enum Outcome {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum RecordKind {
     ReadCount(i64),
     AddCount(i32),
     SetCount(i32),
@@ -106,18 +106,18 @@ impl fmt::Display for Corrupted {
                 out,
                 "a trace of {bytes} bytes is cut short: it is no multiple of 64 from 128 on"
             ),
-            Corrupted::Header => write!(out, "this is no trace of format 1"),
+            Corrupted::Header => write!(out, "the file is not a trace of format 1"),
             Corrupted::Footer => write!(out, "the trace has no footer: its writer did not finish"),
             Corrupted::Count { records, footer } => write!(
                 out,
-                "the trace has {records} records, its footer says {footer}"
+                "the trace has {records} records, its footer states {footer}"
             ),
             Corrupted::Checksum { records, footer } => write!(
                 out,
-                "the checksum is {records:08x}, the footer says {footer:08x}"
+                "the checksum is {records:08x}, the footer states {footer:08x}"
             ),
             Corrupted::Record { index } => {
-                write!(out, "record {index} is none that a larder writes")
+                write!(out, "record {index} is invalid")
             }
         }
     }
@@ -280,14 +280,14 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Record>, Corrupted> {
 fn encode(record: &Record) -> [u8; RECORD_SIZE] {
     let signed = |number: i64| i128::from(number) as u128;
     let (what, payload, count) = match record.what {
-        What::ReadCount(value) => (1, signed(value), 0),
-        What::AddCount(delta) => (2, signed(delta.into()), 0),
-        What::SetCount(value) => (3, signed(value.into()), 0),
-        What::ReadSet(sketch) => (4, sketch.keys, sketch.count),
-        What::PutElement(element) => (5, element.into(), 0),
-        What::RemoveElement(element) => (6, element.into(), 0),
-        What::ReadContent(content) => (7, content.into(), 0),
-        What::WriteContent(content) => (8, content.into(), 0),
+        RecordKind::ReadCount(value) => (1, signed(value), 0),
+        RecordKind::AddCount(delta) => (2, signed(delta.into()), 0),
+        RecordKind::SetCount(value) => (3, signed(value.into()), 0),
+        RecordKind::ReadSet(sketch) => (4, sketch.keys, sketch.count),
+        RecordKind::PutElement(element) => (5, element.into(), 0),
+        RecordKind::RemoveElement(element) => (6, element.into(), 0),
+        RecordKind::ReadContent(content) => (7, content.into(), 0),
+        RecordKind::WriteContent(content) => (8, content.into(), 0),
     };
     let mut bytes = [0; RECORD_SIZE];
     bytes[..8].copy_from_slice(&record.item.to_le_bytes());
@@ -309,17 +309,17 @@ fn decode_record(bytes: &[u8; RECORD_SIZE]) -> Option<Record> {
     let small = u64::try_from(payload);
     let count = word(bytes, 40) as u32;
     let what = match bytes[48] {
-        1 => What::ReadCount(i64::try_from(payload as i128).ok()?),
-        2 => What::AddCount(i32::try_from(payload as i128).ok()?),
-        3 => What::SetCount(i32::try_from(payload as i128).ok()?),
-        4 => What::ReadSet(Sketch {
+        1 => RecordKind::ReadCount(i64::try_from(payload as i128).ok()?),
+        2 => RecordKind::AddCount(i32::try_from(payload as i128).ok()?),
+        3 => RecordKind::SetCount(i32::try_from(payload as i128).ok()?),
+        4 => RecordKind::ReadSet(Sketch {
             count,
             keys: payload,
         }),
-        5 => What::PutElement(small.ok()?),
-        6 => What::RemoveElement(small.ok()?),
-        7 => What::ReadContent(small.ok()?),
-        8 => What::WriteContent(small.ok()?),
+        5 => RecordKind::PutElement(small.ok()?),
+        6 => RecordKind::RemoveElement(small.ok()?),
+        7 => RecordKind::ReadContent(small.ok()?),
+        8 => RecordKind::WriteContent(small.ok()?),
         _ => return None,
     };
     let outcome = match bytes[49] {
@@ -328,7 +328,7 @@ fn decode_record(bytes: &[u8; RECORD_SIZE]) -> Option<Record> {
         2 => Outcome::Unknown,
         _ => return None,
     };
-    let counted = matches!(what, What::ReadSet(_));
+    let counted = matches!(what, RecordKind::ReadSet(_));
     let zero = bytes[51..].iter().all(|byte| *byte == 0) && (counted || count == 0);
     let session = (word(bytes, 40) >> 32) as u32;
     zero.then_some(Record {

@@ -13,7 +13,7 @@ use larder_journal::Entry;
 use larder_journal::format::{FileHeader, FileKind, Totals};
 use larder_types::{PartitionId, key_hash};
 use larder_validate::Span;
-use larder_validate::record::{Encoder, Outcome, Record, What};
+use larder_validate::record::{Encoder, Outcome, Record, RecordKind};
 use larder_validate::set::Sketch;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -193,7 +193,7 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
             slots: larder_batch::manifest::slots_of(partition, partitions),
             size_bytes: 1234,
             record_count: 5,
-            digest: DigestKind::of_manifest(format).of(b""),
+            digest: DigestKind::for_manifest(format).of(b""),
         };
         let segments = |layer| -> Vec<SegmentEntry> {
             let all = 0..partitions;
@@ -348,17 +348,17 @@ fn traces() -> Result<(), Box<dyn std::error::Error>> {
     let mut records = Vec::new();
     let sketch = |elements: &[u64]| Sketch::of(1, 1 << 56, elements.iter().copied());
     let whats = [
-        What::AddCount(1),
-        What::ReadCount(1),
-        What::SetCount(-3),
-        What::ReadCount(0),
-        What::PutElement(7),
-        What::ReadSet(sketch(&[7])),
-        What::RemoveElement(7),
-        What::ReadSet(sketch(&[7, 8])),
-        What::WriteContent(5),
-        What::ReadContent(5),
-        What::ReadContent(0),
+        RecordKind::AddCount(1),
+        RecordKind::ReadCount(1),
+        RecordKind::SetCount(-3),
+        RecordKind::ReadCount(0),
+        RecordKind::PutElement(7),
+        RecordKind::ReadSet(sketch(&[7])),
+        RecordKind::RemoveElement(7),
+        RecordKind::ReadSet(sketch(&[7, 8])),
+        RecordKind::WriteContent(5),
+        RecordKind::ReadContent(5),
+        RecordKind::ReadContent(0),
     ];
     for (number, what) in whats.into_iter().enumerate() {
         let start = number as u64 * 8;

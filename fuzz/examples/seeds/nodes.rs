@@ -4,12 +4,12 @@ use std::fs;
 
 use larder_cluster::map::{Epoch, Incarnation, NodeId, Term};
 use larder_cluster::peer::{
-    Ends, Exchange, Execution, FORMAT, Frame, Hello, Last, Peer, Piece, Replicate, Requests,
-    STREAMS_MIN, StreamId, Welcome,
+    Exchange, Execution, FORMAT, Frame, Hello, PeerInfo, Piece, PieceStatus, Replicate, ReplyEnds,
+    Requests, STREAMS_MIN, StreamId, Welcome,
 };
 use larder_cluster::replication::{
-    Answer, Begin, Entry as Change, Kind, Message, Part, Position, Record as SlotRecord, Row,
-    SlotChanges,
+    Begin, BeginKind, LogEntry as Change, Message, Position, Record as SlotRecord, ReplicaReply,
+    Row, SlotChanges, StreamPart,
 };
 use larder_join::{EngineMessage, KeyRange};
 
@@ -17,7 +17,7 @@ use super::folder;
 
 /// The frames that each side of a connection sends, and one that is rejected.
 pub fn peers() -> std::io::Result<()> {
-    let from = |node| Peer {
+    let from = |node| PeerInfo {
         node: NodeId(node),
         incarnation: Incarnation(1),
         core: 3,
@@ -49,12 +49,12 @@ pub fn peers() -> std::io::Result<()> {
     };
     let piece = |place, last, ends: &[usize], moment| {
         let piece = Piece {
-            last,
+            status: last,
             moment,
-            ends: Ends::new(ends),
+            ends: ReplyEnds::new(ends),
             bytes: b"+PONG\r\n+PO"[..].into(),
         };
-        Frame::Answer(stream(place), piece)
+        Frame::Reply(stream(place), piece)
     };
     let exchange = Exchange {
         from_core: 0,
@@ -67,7 +67,7 @@ pub fn peers() -> std::io::Result<()> {
         to_core: 0,
         bytes: b"journal"[..].into(),
     };
-    let asks = vec![
+    let requests = vec![
         hello(FORMAT),
         requests(0, Execution::OneByOne, "127.0.0.1:80"),
         Frame::Ping(1_000),
@@ -75,7 +75,7 @@ pub fn peers() -> std::io::Result<()> {
         requests(2, Execution::Prefetch, ""),
         Frame::Exchange(exchange),
         Frame::Replicate(replicate),
-        Frame::Taken(stream(1)),
+        Frame::PieceAck(stream(1)),
         Frame::Cancel(stream(2)),
         Frame::Pong(1_000, 700),
     ];
@@ -86,13 +86,17 @@ pub fn peers() -> std::io::Result<()> {
     let answers = vec![
         welcome,
         Frame::Pong(1_000, 700),
-        piece(0, Last::No, &[7], Some((4, 5))),
-        piece(0, Last::Whole, &[3, 10], None),
-        piece(1, Last::NotDone, &[], None),
-        piece(2, Last::Unknown, &[], None),
+        piece(0, PieceStatus::Partial, &[7], Some((4, 5))),
+        piece(0, PieceStatus::Complete, &[3, 10], None),
+        piece(1, PieceStatus::NotDone, &[], None),
+        piece(2, PieceStatus::Unknown, &[], None),
     ];
     let refused = vec![hello(FORMAT + 1), Frame::Refused("no".to_owned())];
-    let seeds = [("asks", asks), ("answers", answers), ("refused", refused)];
+    let seeds = [
+        ("asks", requests),
+        ("answers", answers),
+        ("refused", refused),
+    ];
     for (name, frames) in seeds {
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| frame.encode(&mut bytes));
@@ -114,7 +118,7 @@ pub fn replication() -> std::io::Result<()> {
         is_open,
     };
     let changes = |slot, entries| {
-        Part::Changes(vec![SlotChanges {
+        StreamPart::Changes(vec![SlotChanges {
             slot,
             term: Term(1),
             settled: 1,
@@ -122,7 +126,7 @@ pub fn replication() -> std::io::Result<()> {
         }])
     };
     let begin = |slot, kind| {
-        Part::Begin(Begin {
+        StreamPart::Begin(Begin {
             slot,
             term: Term(1),
             kind,
@@ -134,44 +138,44 @@ pub fn replication() -> std::io::Result<()> {
         Row::new(b"t|b|1", Some(b"v")),
         Row::new(b"t|b|2", Some(b"")),
     ];
-    let answer = |answer| Message::Answer {
+    let answer = |answer| Message::Reply {
         slot: 7,
         term: Term(1),
-        answer,
+        reply: answer,
     };
-    let stream = |(at, part): (usize, Part)| Message::Stream {
+    let stream = |(at, part): (usize, StreamPart)| Message::Stream {
         sequence: at as u64 + 1,
         part,
     };
     let copies = [
-        begin(8, Kind::InSync),
+        begin(8, BeginKind::InSync),
         changes(8, vec![entry(1, false), entry(2, true), entry(3, false)]),
-        Part::Confirm(vec![(8, Term(1)), (7, Term(2))]),
-        Part::Beat,
+        StreamPart::Confirm(vec![(8, Term(1)), (7, Term(2))]),
+        StreamPart::Heartbeat,
         changes(8, vec![entry(4, true)]),
     ];
     let filled = [
-        begin(9, Kind::Fill(Epoch(1))),
-        Part::Rows {
+        begin(9, BeginKind::Fill(Epoch(1))),
+        StreamPart::Rows {
             slot: 9,
             term: Term(1),
             rows: rows.clone(),
         },
         changes(9, vec![entry(2, false)]),
-        Part::Filled {
+        StreamPart::Filled {
             slot: 9,
             term: Term(1),
             at: position(1, 2),
         },
-        begin(9, Kind::FillOn(Epoch(1))),
+        begin(9, BeginKind::ResumeFill(Epoch(1))),
     ];
     let owned = [
-        answer(Answer::At(position(0, 0))),
+        answer(ReplicaReply::At(position(0, 0))),
         Message::Acknowledged { sequence: 1 },
         Message::Acknowledged { sequence: 3 },
-        answer(Answer::Lacks),
-        answer(Answer::Refused(Term(2))),
-        answer(Answer::Ahead(position(2, 9))),
+        answer(ReplicaReply::MissingChanges),
+        answer(ReplicaReply::Rejected(Term(2))),
+        answer(ReplicaReply::Ahead(position(2, 9))),
     ];
     let slot = 8;
     let records = [
@@ -250,7 +254,7 @@ pub fn wire() -> std::io::Result<()> {
     fs::write(folder.join("commands.seed"), batch)?;
     let range = || KeyRange::prefix(b"t|a|");
     let messages = [
-        EngineMessage::Ask {
+        EngineMessage::Request {
             range: range(),
             epoch: 7,
         },
@@ -267,10 +271,10 @@ pub fn wire() -> std::io::Result<()> {
             ]
             .into(),
             mark: 9,
-            whole: true,
+            atomic: true,
         },
         EngineMessage::Ack(9),
-        EngineMessage::Taken,
+        EngineMessage::Processed,
     ];
     for (at, message) in messages.iter().enumerate() {
         let mut bytes = Vec::new();

@@ -38,8 +38,8 @@ fn check(name: &str, target: fn(&[u8]), mutations: usize) {
 /// Like [`check`], over the seeds of another target.
 fn check_over(name: &str, of: &str, target: fn(&[u8]), mutations: usize) {
     /// Prints the number of the mutation if the target panics.
-    struct Told<'a>(&'a str, usize);
-    impl Drop for Told<'_> {
+    struct ReportInput<'a>(&'a str, usize);
+    impl Drop for ReportInput<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 eprintln!("{}: mutation {}", self.0, self.1);
@@ -55,25 +55,25 @@ fn check_over(name: &str, of: &str, target: fn(&[u8]), mutations: usize) {
     let seeds = seeds(of);
     seeds.iter().for_each(|seed| target(seed));
     for (number, bytes) in Mutations::new(&seeds).take(mutations).enumerate() {
-        let told = Told(name, number);
+        let input = ReportInput(name, number);
         target(&bytes);
-        std::mem::forget(told);
+        std::mem::forget(input);
     }
 }
 
 #[test]
-fn no_bytes_upset_the_resp_decoder() {
+fn the_resp_decoder_handles_any_bytes() {
     check("resp", fuzz::resp, 200_000);
 }
 
 #[test]
-fn no_bytes_upset_the_decoder_of_dumps() {
+fn the_dump_decoder_handles_any_bytes() {
     check("dump", fuzz::dump, 100_000);
 }
 
 /// Mutations that are rejected at their first byte would test little.
 #[test]
-fn mutations_of_dumps_are_decoded_if_their_checksum_is_right() {
+fn mutated_dumps_with_a_valid_checksum_are_decoded() {
     let seeds = seeds("dump");
     let decoded = Mutations::new(&seeds)
         .take(2_000)
@@ -83,23 +83,23 @@ fn mutations_of_dumps_are_decoded_if_their_checksum_is_right() {
 }
 
 #[test]
-fn no_bytes_upset_the_reader_of_replies() {
+fn the_reply_reader_handles_any_bytes() {
     check("reply", fuzz::reply, 100_000);
 }
 
 /// Mutations that are rejected at their first byte would test little.
 #[test]
-fn mutations_of_replies_still_hold_replies() {
+fn mutated_replies_still_contain_replies() {
     let seeds = seeds("reply");
     let read = Mutations::new(&seeds)
         .take(2_000)
-        .filter(|bytes| fuzz::whole_replies(bytes) > 0)
+        .filter(|bytes| fuzz::complete_replies(bytes) > 0)
         .count();
     assert!(read > 500, "{read} of 2000 held a reply");
 }
 
 #[test]
-fn no_bytes_upset_the_segment_reader() {
+fn the_segment_reader_handles_any_bytes() {
     check("segment", fuzz::segment, 200_000);
 }
 
@@ -122,7 +122,7 @@ fn an_invalid_dictionary_is_damage() {
 }
 
 #[test]
-fn no_segment_upsets_the_reader_of_versions_on_disk() {
+fn the_version_reader_handles_any_segment() {
     check_over("version", "segment", fuzz::version, 4_000);
 }
 
@@ -140,39 +140,39 @@ fn versions_of_seeds_and_of_many_mutations_pass_verification() {
 }
 
 #[test]
-fn no_bytes_upset_the_manifest_decoder() {
+fn the_manifest_decoder_handles_any_bytes() {
     check("manifest", fuzz::manifest, 50_000);
 }
 
 #[test]
-fn no_bytes_upset_the_journal_reader() {
+fn the_journal_reader_handles_any_bytes() {
     check("journal", fuzz::journal, 100_000);
 }
 
 #[test]
-fn no_bytes_upset_the_connection_of_two_nodes() {
+fn a_peer_connection_handles_any_bytes() {
     check("peer", fuzz::peer, 20_000);
 }
 
 /// Mutations that are rejected at their first byte would test little.
 #[test]
-fn mutations_of_frames_still_hold_frames() {
+fn mutated_frames_still_contain_frames() {
     let seeds = seeds("peer");
     let read = Mutations::new(&seeds)
         .take(2_000)
-        .filter(|bytes| fuzz::whole_frames(bytes) > 1)
+        .filter(|bytes| fuzz::complete_frames(bytes) > 1)
         .count();
     assert!(read > 500, "{read} of 2000 held frames");
 }
 
 #[test]
-fn no_bytes_upset_an_owner_or_a_replica() {
+fn owners_and_replicas_handle_any_bytes() {
     check("replication", fuzz::replication, 100_000);
 }
 
 /// Mutations that are rejected at their first byte would test little.
 #[test]
-fn mutations_of_what_places_say_are_still_said() {
+fn mutated_replication_messages_are_still_decoded() {
     let seeds = seeds("replication");
     let mutations = Mutations::new(&seeds).take(2_000);
     let read = mutations.filter(|bytes| fuzz::replication_pieces(bytes) > 3);
@@ -181,13 +181,13 @@ fn mutations_of_what_places_say_are_still_said() {
 }
 
 #[test]
-fn no_bytes_upset_the_readers_of_commands_and_messages_of_engines() {
+fn the_command_and_engine_message_decoders_handle_any_bytes() {
     check("wire", fuzz::wire, 100_000);
 }
 
 /// Mutations that are rejected at their first byte would test little.
 #[test]
-fn mutations_of_commands_and_messages_of_engines_are_still_some() {
+fn mutated_commands_and_engine_messages_are_still_decoded() {
     let seeds = seeds("wire");
     let mutations = Mutations::new(&seeds).take(2_000);
     let read = mutations.filter(|bytes| fuzz::is_wire(bytes)).count();
@@ -195,7 +195,7 @@ fn mutations_of_commands_and_messages_of_engines_are_still_some() {
 }
 
 #[test]
-fn no_bytes_upset_the_reader_of_replication() {
+fn the_pgoutput_reader_handles_any_bytes() {
     check("pgoutput", fuzz::pgoutput, 100_000);
 }
 
@@ -207,30 +207,33 @@ fn replication_seeds_and_their_mutations_change_rows() {
         assert!(fuzz::changes_of(seed) >= 5);
     }
     let mutations = Mutations::new(&seeds).take(2_000);
-    let telling = mutations
+    let with_changes = mutations
         .filter(|bytes| fuzz::changes_of(bytes) > 0)
         .count();
-    assert!(telling > 500, "{telling} of 2000 told of changes");
+    assert!(
+        with_changes > 500,
+        "{with_changes} of 2000 inputs contained changes"
+    );
 }
 
 #[test]
-fn no_bytes_upset_the_trace_decoder_or_the_judge() {
+fn the_trace_decoder_and_the_validator_handle_any_bytes() {
     check("trace", fuzz::trace, 20_000);
 }
 
 #[test]
-fn no_bytes_upset_the_parser_of_text_logs() {
+fn the_text_log_parser_handles_any_bytes() {
     check("bg_text", fuzz::bg_text, 100_000);
 }
 
 #[test]
-fn no_text_upsets_the_grammar_of_joins() {
+fn the_join_parser_handles_any_text() {
     check("join", fuzz::join, 100_000);
 }
 
 /// Most mutations are not joins. Enough of them must be, so that the test above is meaningful.
 #[test]
-fn mutations_of_joins_are_joins_often_enough() {
+fn mutated_joins_are_often_valid() {
     let seeds = seeds("join");
     let mutations = Mutations::new(&seeds).take(2_000);
     let joins = mutations.filter(|bytes| fuzz::is_join(bytes)).count();
@@ -238,28 +241,28 @@ fn mutations_of_joins_are_joins_often_enough() {
 }
 
 #[test]
-fn no_bytes_upset_the_reader_of_csv() {
+fn the_csv_reader_handles_any_bytes() {
     check("csv", fuzz::csv, 50_000);
 }
 
 #[test]
-fn no_bytes_upset_the_reader_of_json_lines() {
+fn the_json_lines_reader_handles_any_bytes() {
     check("json_lines", fuzz::json_lines, 50_000);
 }
 
 #[test]
-fn no_bytes_upset_the_reader_of_bundles() {
+fn the_bundle_reader_handles_any_bytes() {
     check("bundle", fuzz::bundle, 100_000);
 }
 
 #[test]
-fn no_bytes_upset_the_reader_of_what_was_collected() {
+fn the_reader_of_collected_entries_handles_any_bytes() {
     check("collected", fuzz::collected, 20_000);
 }
 
 /// Mutations that are all rejected would test little.
 #[test]
-fn mutations_of_what_was_collected_are_still_read() {
+fn mutated_collected_entries_are_still_read() {
     let seeds = seeds("collected");
     let mutations = Mutations::new(&seeds).take(2_000);
     let read = mutations.filter(|bytes| fuzz::is_collected(bytes)).count();
@@ -268,7 +271,7 @@ fn mutations_of_what_was_collected_are_still_read() {
 
 /// Mutations that are rejected at their first row would test little.
 #[test]
-fn mutations_of_bundles_still_hold_rows() {
+fn mutated_bundles_still_contain_rows() {
     let seeds = seeds("bundle");
     let mutations = Mutations::new(&seeds).take(2_000);
     let read = mutations.filter(|bytes| fuzz::rows_in_bundle(bytes) > 1);
@@ -303,7 +306,7 @@ fn resealed_journals_get_past_the_checksums() {
 
 /// The seeds are also golden files: segments of formats 1 and 2 that every later version must read.
 #[test]
-fn segments_of_every_format_are_read_whole() {
+fn segments_of_every_format_are_read_completely() {
     for (number, seed) in seeds("segment").iter().enumerate() {
         let records =
             fuzz::read_segment(seed).unwrap_or_else(|error| panic!("seed {number}: {error}"));
@@ -324,13 +327,13 @@ fn resealed_mutations_get_past_the_checksums() {
 }
 
 #[test]
-fn no_text_makes_a_space_answer_otherwise_than_looking_at_every_object_does() {
+fn indexed_searches_equal_full_scans_for_any_text() {
     check("space", fuzz::space, 5_000);
 }
 
 /// Mutations that are rejected in their first line would test little.
 #[test]
-fn mutations_of_spaces_still_search() {
+fn mutated_spaces_still_search() {
     let seeds = seeds("space");
     let mutations = Mutations::new(&seeds).take(1_000);
     let searched = mutations.filter(|bytes| fuzz::searches(bytes) > 1).count();

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_nothing_are_told() {
+    fn broken_links_are_reported() {
         for link in [
             "#none",
             "../../README.md#none",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_without_an_anchor_or_a_link_is_told() {
+    fn a_word_without_an_anchor_or_a_link_is_reported() {
         assert_eq!(findings_of("no link\n", WORDS).len(), 1);
         let words = format!("{WORDS}| owner | a core |\n");
         assert_eq!(findings_of(LINKED, &words).len(), 1);

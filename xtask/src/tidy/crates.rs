@@ -57,7 +57,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
 ];
 
 /// Libraries that only few crates may use, and those crates.
-const HOMES: [(&str, &[&str]); 15] = [
+const LIBRARY_USERS: [(&str, &[&str]); 15] = [
     ("object_store", &["remote"]),
     ("hdfs-native", &["remote"]),
     ("arrow-", &["ingest"]),
@@ -162,14 +162,14 @@ fn check_dependencies(path: &str, folder: &str, manifest: &toml::Table, findings
                 format_args!("{folder} must not depend on {ours}; it may use {allowed:?}"),
             );
         }
-        for (library, homes) in HOMES {
+        for (library, users) in LIBRARY_USERS {
             let matches = dependency == library
                 || (library.ends_with('-') && dependency.starts_with(library));
-            if matches && !homes.contains(&folder) {
+            if matches && !users.contains(&folder) {
                 findings.add(
                     path,
                     0,
-                    format_args!("{folder} must not link {dependency}; only {homes:?} may"),
+                    format_args!("{folder} must not link {dependency}; only {users:?} may"),
                 );
             }
         }
@@ -204,12 +204,12 @@ mod tests {
         assert_eq!(
             findings_of("newcomer", "").len(),
             1,
-            "a crate without a row is told"
+            "a crate without a row is reported"
         );
     }
 
     #[test]
-    fn libraries_stay_in_their_homes() {
+    fn libraries_are_used_only_by_their_crates() {
         assert_eq!(
             findings_of("remote", "object_store.workspace = true"),
             [""; 0]

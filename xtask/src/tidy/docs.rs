@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_may_be_named() {
+    fn existing_files_may_be_named() {
         let line = "[start](guide/start.md#a), [up](../README.md), [out](https://example.com), `segment/writer.rs`, \
                     `crates/batch`, `docs/guide/`, `make demo`, `a/b`, `.rs`";
         assert_eq!(findings_of("docs/index.md", line), [""; 0]);
     }
 
     #[test]
-    fn what_does_not_exist_is_told() {
+    fn missing_files_are_reported() {
         for line in [
             "[x](guide/none.md)",
             "[x](../../out.md)",

@@ -6,13 +6,13 @@
 //!   machine.
 //! * `crates`: names and dependency directions of crates, and the libraries that only certain crates may use.
 //! * `prose`: the number of sentences that are not plain English. In each area it may only decrease.
-//! * `rooms`: the dependencies between the modules of a large crate.
+//! * `modules`: the dependencies between the modules of a large crate.
 
 mod anchors;
 mod crates;
 mod docs;
+mod modules;
 pub mod prose;
-mod rooms;
 mod sources;
 
 use crate::generate;
@@ -36,12 +36,12 @@ pub fn run() -> Result<(), String> {
     let mut findings = Findings::default();
     sources::check(&tree, &mut findings)?;
     crates::check(&tree, &mut findings)?;
-    rooms::check(&tree, &mut findings)?;
+    modules::check(&tree, &mut findings)?;
     docs::check(&tree, &mut findings)?;
     anchors::check(&tree, &mut findings)?;
     prose::check(&tree, &mut findings)?;
     for page in generate::stale()? {
-        findings.add(page, 0, "is not what the tables say; run `cargo xtask gen`");
+        findings.add(page, 0, "differs from the tables; run `cargo xtask gen`");
     }
     for finding in &findings.0 {
         eprintln!("tidy: {finding}");

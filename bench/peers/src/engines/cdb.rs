@@ -91,13 +91,13 @@ impl Engine for Cdb {
         if unsafe { cdb_init(&mut *cdb, file.into_raw_fd()) } != 0 {
             return Err("cdb: the file cannot be opened".into());
         }
-        Ok(Box::new(Opened(cdb)))
+        Ok(Box::new(CdbReader(cdb)))
     }
 }
 
-struct Opened(Box<CdbRead>);
+struct CdbReader(Box<CdbRead>);
 
-impl Reader for Opened {
+impl Reader for CdbReader {
     #[inline]
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         // SAFETY: the struct was set up by `cdb_init`; a value found lies within the map, which lives as long as it.
@@ -117,7 +117,7 @@ impl Reader for Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for CdbReader {
     fn drop(&mut self) {
         // SAFETY: set up by `cdb_init`, and not used after.
         unsafe { cdb_free(&mut *self.0) }

@@ -49,12 +49,12 @@ impl Engine for Larder {
         Ok(())
     }
 
-    fn place(&self, out: &Path) -> Result<()> {
+    fn install(&self, out: &Path) -> Result<()> {
         // A server serves its own copy, written as a pull writes it.
         for entry in std::fs::read_dir(out)? {
             let path = entry?.path();
             let copy = path.with_extension("copy");
-            let mut file = StreamingFile::serving(File::create_new(&copy)?, 0);
+            let mut file = StreamingFile::for_serving(File::create_new(&copy)?, 0);
             std::io::copy(&mut File::open(&path)?, &mut file)?;
             file.finish(&copy)?;
             std::fs::rename(&copy, &path)?;
@@ -65,19 +65,19 @@ impl Engine for Larder {
     fn open(&self, out: &Path) -> Result<Box<dyn Reader>> {
         // A reader lives as long as its process, so the version may as well.
         let version = Box::leak(Box::new(Version::open(out)?));
-        Ok(Box::new(Opened {
+        Ok(Box::new(LarderReader {
             version,
             answers: Vec::new(),
         }))
     }
 }
 
-struct Opened {
+struct LarderReader {
     version: &'static Version,
     answers: Vec<std::result::Result<Option<Value<'static>>, larder_batch::Error>>,
 }
 
-impl Reader for Opened {
+impl Reader for LarderReader {
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         self.version.get(key).ok()?.map(|value| touch(&value))
     }
@@ -89,7 +89,7 @@ impl Reader for Opened {
         Some(found.fold(0, |sum, value| sum.wrapping_add(touch(value))))
     }
 
-    fn warmed(&mut self) {
+    fn on_warmed(&mut self) {
         // A server does this periodically. Lookups then detect that they need not wait for the disk.
         self.version.refresh_residency();
     }

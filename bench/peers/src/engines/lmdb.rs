@@ -61,7 +61,7 @@ impl Engine for Lmdb {
                 return Err(error.into());
             }
         } else {
-            let bytes = data::read_whole(&data.csv)?;
+            let bytes = data::read_rows(&data.csv)?;
             for row in data::sorted_rows(&bytes) {
                 database.put_with_flags(&mut txn, PutFlags::APPEND, row.key, row.value)?;
             }
@@ -96,19 +96,19 @@ impl Engine for Lmdb {
                 database,
             )
         };
-        Ok(Box::new(Opened {
+        Ok(Box::new(LmdbReader {
             txn: env.static_read_txn()?,
             database,
         }))
     }
 }
 
-struct Opened {
+struct LmdbReader {
     txn: RoTxn<'static, WithoutTls>,
     database: Database<'static, Bytes, Bytes>,
 }
 
-impl Reader for Opened {
+impl Reader for LmdbReader {
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         self.database.get(&self.txn, key).ok()?.map(touch)
     }

@@ -65,7 +65,7 @@ impl Engine for PerfectHash {
         };
         // SAFETY: `build` of this program wrote the file.
         let hash = unsafe { <Hash>::load_full(out.join("hash"))? };
-        Ok(Box::new(Opened {
+        Ok(Box::new(PerfectHashReader {
             hash,
             offsets: map("offsets")?,
             records: map("records")?,
@@ -73,13 +73,13 @@ impl Engine for PerfectHash {
     }
 }
 
-struct Opened {
+struct PerfectHashReader {
     hash: Hash,
     offsets: Mmap,
     records: Mmap,
 }
 
-impl Reader for Opened {
+impl Reader for PerfectHashReader {
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         let index = self.hash.index(&xxh3_64(key)) * 4;
         let start = word(&self.offsets, index)? as usize;

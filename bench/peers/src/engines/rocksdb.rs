@@ -185,7 +185,7 @@ fn put_all(options: Ptr, out: &Path, bytes: &[u8]) -> Result<()> {
 impl Engine for RocksDb {
     fn build(&self, data: &DataSet, out: &Path) -> Result<()> {
         let options = options(self.table);
-        let bytes = data::read_whole(&data.csv)?;
+        let bytes = data::read_rows(&data.csv)?;
         if self.table == Table::Cuckoo {
             return put_all(options, out, &bytes);
         }
@@ -228,17 +228,17 @@ impl Engine for RocksDb {
             })?;
             let read_options = rocksdb_readoptions_create();
             rocksdb_readoptions_set_verify_checksums(read_options, 0);
-            Ok(Box::new(Opened { db, read_options }))
+            Ok(Box::new(RocksDbReader { db, read_options }))
         }
     }
 }
 
-struct Opened {
+struct RocksDbReader {
     db: Ptr,
     read_options: Ptr,
 }
 
-impl Reader for Opened {
+impl Reader for RocksDbReader {
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         let mut error = null_mut();
         // SAFETY: the database is open; a value found is read before its slice is destroyed.

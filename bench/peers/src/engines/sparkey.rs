@@ -70,7 +70,7 @@ impl Engine for Sparkey {
             check(c::hash_open(&mut hash, index.as_ptr(), log.as_ptr()))?;
             let log = c::hash_getreader(hash);
             check(c::logiter_create(&mut iterator, log))?;
-            Ok(Box::new(Opened {
+            Ok(Box::new(SparkeyReader {
                 hash,
                 log,
                 iterator,
@@ -79,13 +79,13 @@ impl Engine for Sparkey {
     }
 }
 
-struct Opened {
+struct SparkeyReader {
     hash: *mut c::hashreader,
     log: *mut c::logreader,
     iterator: *mut c::logiter,
 }
 
-impl Reader for Opened {
+impl Reader for SparkeyReader {
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         // SAFETY: all three pointers come from `open`; a chunk lies within the map of the log.
         unsafe {

@@ -38,7 +38,7 @@ fn prefix_of(key: &[u8]) -> u64 {
 
 impl Engine for Voldemort {
     fn build(&self, data: &DataSet, out: &Path) -> Result<()> {
-        let bytes = data::read_whole(&data.csv)?;
+        let bytes = data::read_rows(&data.csv)?;
         let mut rows = Vec::new();
         data::split_rows(data::after_header(&bytes), |key, value| {
             rows.push((prefix_of(key), key, value))
@@ -71,7 +71,7 @@ impl Engine for Voldemort {
                 records: map(&format!("0_0_{number}.data"))?,
             });
         }
-        Ok(Box::new(Opened(chunks)))
+        Ok(Box::new(VoldemortReader(chunks)))
     }
 }
 
@@ -111,9 +111,9 @@ fn write_chunk(out: &Path, number: u32, rows: &[(u64, &[u8], &[u8])]) -> Result<
     Ok(())
 }
 
-struct Opened(Vec<Chunk>);
+struct VoldemortReader(Vec<Chunk>);
 
-impl Reader for Opened {
+impl Reader for VoldemortReader {
     fn get(&mut self, key: &[u8]) -> Option<u64> {
         let prefix = prefix_of(key);
         let chunk = chunk_of(prefix, self.0.len());

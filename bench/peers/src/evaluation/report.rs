@@ -182,12 +182,12 @@ pub fn page(measured: &Measured) -> String {
         );
     }
     for swap in &measured.swaps {
-        out += &of_swap(swap);
+        out += &swap_charts(swap);
     }
     out
 }
 
-fn of_swap(swap: &Swap) -> String {
+fn swap_charts(swap: &Swap) -> String {
     let by_second = |us: fn(&super::Second) -> f64| {
         let seconds = swap.seconds.iter().enumerate();
         let points: Vec<(f64, f64)> = seconds.map(|(at, it)| (at as f64, us(it))).collect();

@@ -21,7 +21,7 @@ const PUSH_AFTER: Duration = Duration::from_secs(5);
 
 pub fn run(options: &Options, measured: &mut Measured) -> Result<()> {
     let data = data_of(options, options.read_gb)?;
-    let larder = Larder::start(options)?;
+    let larder = LarderServer::start(options)?;
     let versions = [8, 16].map(|partitions| larder.build(options, &data, partitions));
     let [first, second] = versions;
     let (first, second) = (first?, second?);
@@ -95,19 +95,19 @@ fn rates(
                 rate,
                 seconds: options.seconds,
             };
-            let whole = read(&load, connect()?)?.whole()?;
+            let total = read(&load, connect()?)?.total()?;
             eprintln!(
                 "{engine} {draw:?} {rate}/s: p50 {:.0} us, p99 {:.0} us",
-                whole.p50_us, whole.p99_us
+                total.p50_us, total.p99_us
             );
             measured.reads.push(Read {
                 engine: engine.to_owned(),
                 draw,
                 rate,
-                reads: whole.reads,
-                failed: whole.failed,
-                p50_us: whole.p50_us,
-                p99_us: whole.p99_us,
+                reads: total.reads,
+                failed: total.failed,
+                p50_us: total.p50_us,
+                p99_us: total.p99_us,
             });
         }
     }
@@ -146,20 +146,20 @@ fn swap(
     measured.swaps.push(Swap {
         what: what.to_owned(),
         at: live,
-        seconds: seconds.each(),
+        seconds: seconds.per_second(),
     });
     Ok(())
 }
 
-struct Larder {
+struct LarderServer {
     binary: PathBuf,
     child: Child,
     resp: String,
     http: String,
 }
 
-impl Larder {
-    fn start(options: &Options) -> Result<Larder> {
+impl LarderServer {
+    fn start(options: &Options) -> Result<LarderServer> {
         let data = options.work.join("larder");
         if data.exists() {
             fs::remove_dir_all(&data)?;
@@ -183,9 +183,9 @@ impl Larder {
         let ready: serde_json::Value = serde_json::from_str(&line)?;
         let text = |name: &str| {
             let text = ready[name].as_str().map(str::to_owned);
-            text.ok_or(format!("larder serve did not say its {name} address"))
+            text.ok_or(format!("larder serve did not print its {name} address"))
         };
-        Ok(Larder {
+        Ok(LarderServer {
             resp: text("resp")?,
             http: text("http")?,
             binary: options.larder.clone(),
@@ -239,7 +239,7 @@ impl Larder {
     }
 }
 
-impl Drop for Larder {
+impl Drop for LarderServer {
     fn drop(&mut self) {
         // SAFETY: the child is ours and not waited for yet.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };

@@ -37,30 +37,30 @@ pub struct Load<'a> {
 }
 
 /// The reads, by the second in which each was due.
-pub struct Seconds(Vec<(Histogram<u64>, u64)>);
+pub struct ReadsBySecond(Vec<(Histogram<u64>, u64)>);
 
-impl Seconds {
-    fn new(seconds: u64) -> Result<Seconds> {
+impl ReadsBySecond {
+    fn new(seconds: u64) -> Result<ReadsBySecond> {
         let all: std::result::Result<Vec<_>, hdrhistogram::CreationError> = (0..seconds)
             // Up to a minute; `saturating_record` does not widen a histogram.
             .map(|_| Ok((Histogram::new_with_bounds(1, 60_000_000_000, 3)?, 0)))
             .collect();
-        Ok(Seconds(all?))
+        Ok(ReadsBySecond(all?))
     }
 
-    pub fn each(&self) -> Vec<Second> {
+    pub fn per_second(&self) -> Vec<Second> {
         self.0
             .iter()
             .map(|(all, failed)| of(all, *failed))
             .collect()
     }
 
-    pub fn whole(&self) -> Result<Second> {
-        let mut whole = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+    pub fn total(&self) -> Result<Second> {
+        let mut total = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
         for (one, _) in &self.0 {
-            whole.add(one)?;
+            total.add(one)?;
         }
-        Ok(of(&whole, self.0.iter().map(|it| it.1).sum()))
+        Ok(of(&total, self.0.iter().map(|it| it.1).sum()))
     }
 }
 
@@ -88,31 +88,31 @@ impl Zipf {
     }
 
     fn rank(&self, random: &mut Random) -> u64 {
-        let whole = self.0.last().copied().unwrap_or_default();
-        let at = (random.next() >> 11) as f64 / (1u64 << 53) as f64 * whole;
+        let total = self.0.last().copied().unwrap_or_default();
+        let at = (random.next() >> 11) as f64 / (1u64 << 53) as f64 * total;
         self.0.partition_point(|upto| *upto <= at) as u64
     }
 }
 
 /// Reads on all connections until the time is up.
-pub fn read(load: &Load<'_>, clients: Vec<Box<dyn Client>>) -> Result<Seconds> {
+pub fn read(load: &Load<'_>, clients: Vec<Box<dyn Client>>) -> Result<ReadsBySecond> {
     let zipf = (load.draw == Draw::Zipf).then(|| Zipf::of(load.data.keys));
     let began = Instant::now() + Duration::from_millis(20);
-    let mut all = Seconds::new(load.seconds)?;
+    let mut all = ReadsBySecond::new(load.seconds)?;
     std::thread::scope(|scope| -> Result<()> {
         let threads = (0..).zip(clients).map(|(number, client)| {
             let zipf = zipf.as_ref();
             scope.spawn(move || {
-                let read = on_one(load, zipf, number, began, client);
+                let read = read_on_connection(load, zipf, number, began, client);
                 read.map_err(|error| error.to_string())
             })
         });
         let threads: Vec<_> = threads.collect();
         for thread in threads {
             let part = thread.join().map_err(|_| "a reader panicked")??;
-            for (whole, part) in all.0.iter_mut().zip(part.0) {
-                whole.0.add(part.0)?;
-                whole.1 += part.1;
+            for (total, part) in all.0.iter_mut().zip(part.0) {
+                total.0.add(part.0)?;
+                total.1 += part.1;
             }
         }
         Ok(())
@@ -120,21 +120,21 @@ pub fn read(load: &Load<'_>, clients: Vec<Box<dyn Client>>) -> Result<Seconds> {
     Ok(all)
 }
 
-fn on_one(
+fn read_on_connection(
     load: &Load<'_>,
     zipf: Option<&Zipf>,
     number: u64,
     began: Instant,
     mut client: Box<dyn Client>,
-) -> Result<Seconds> {
-    let mut seconds = Seconds::new(load.seconds)?;
+) -> Result<ReadsBySecond> {
+    let mut seconds = ReadsBySecond::new(load.seconds)?;
     let mut random = Random::new(7 + number);
     // Popular keys are not neighbours.
-    let place = |rank: u64| rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % load.data.keys;
+    let key_of_rank = |rank: u64| rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % load.data.keys;
     for turn in (number..load.rate * load.seconds).step_by(CONNECTIONS as usize) {
         let due = began + Duration::from_nanos(turn * 1_000_000_000 / load.rate);
         let key = match zipf {
-            Some(zipf) => place(zipf.rank(&mut random)),
+            Some(zipf) => key_of_rank(zipf.rank(&mut random)),
             None => random.below(load.data.keys),
         };
         let key = load.data.key(key);

@@ -7,17 +7,17 @@ use std::sync::Mutex;
 
 use larder_types::key_hash;
 
-use super::collect::{CollectAs, Collected};
-use super::counts::Counts;
-use super::spill::{Chunk, Held, Place, Row, Rows, Spill};
+use super::collect::{ArrayBuilder, CollectAs};
+use super::counts::RowCounts;
+use super::spill::{Chunk, ChunkLocation, Row, Rows, Spill, StoredChunk};
 use super::{OnDuplicate, heavy};
-use crate::delta::{PRESENT, Said, said};
+use crate::delta::{MarkedValue, PRESENT, decode};
 use crate::error::{Error, show_key};
 
 #[derive(Default)]
 pub struct Bucket {
-    chunks: Vec<Held>,
-    pub counts: Counts,
+    chunks: Vec<StoredChunk>,
+    pub counts: RowCounts,
 }
 
 /// The treatment of rows that share a key.
@@ -35,11 +35,11 @@ pub struct Duplicates {
 
 /// The memory limits for sorting a bucket.
 #[derive(Clone, Copy)]
-pub struct Room<'a> {
+pub struct SortLimits<'a> {
     /// A bucket of up to this size is loaded completely.
     pub bytes_max: u64,
     /// Held by the thread that processes a key whose rows do not fit.
-    pub heavy_turn: &'a Mutex<()>,
+    pub heavy_key_lock: &'a Mutex<()>,
 }
 
 /// Receives the resulting records, in (hash, key) order.
@@ -58,15 +58,15 @@ struct Entry {
 }
 
 impl Bucket {
-    pub fn add(&mut self, held: Held) {
+    pub fn add(&mut self, held: StoredChunk) {
         self.counts.add(held.counts);
         self.chunks.push(held);
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        let in_memory = |held: &Held| match &held.place {
-            Place::Memory(bytes) => bytes.len() as u64,
-            Place::File { .. } => 0,
+        let in_memory = |held: &StoredChunk| match &held.place {
+            ChunkLocation::Memory(bytes) => bytes.len() as u64,
+            ChunkLocation::File { .. } => 0,
         };
         self.chunks.iter().map(in_memory).sum()
     }
@@ -75,20 +75,20 @@ impl Bucket {
         self,
         spill: &Spill,
         duplicates: Duplicates,
-        room: Room<'_>,
+        room: SortLimits<'_>,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
-        let size = |held: &Held| match &held.place {
-            Place::Memory(bytes) => bytes.len() as u64,
-            Place::File { size, .. } => *size as u64,
+        let size = |held: &StoredChunk| match &held.place {
+            ChunkLocation::Memory(bytes) => bytes.len() as u64,
+            ChunkLocation::File { size, .. } => *size as u64,
         };
         let total: u64 = self.chunks.iter().map(size).sum();
         if total <= room.bytes_max {
             let mut chunks = Vec::with_capacity(self.chunks.len());
             for held in self.chunks {
                 chunks.push(match held.place {
-                    Place::Memory(bytes) => bytes,
-                    Place::File { offset, size } => spill.read(offset, size)?,
+                    ChunkLocation::Memory(bytes) => bytes,
+                    ChunkLocation::File { offset, size } => spill.read(offset, size)?,
                 });
             }
             return emit_sorted(&chunks, duplicates, emit);
@@ -102,7 +102,7 @@ impl Bucket {
         spill: &Spill,
         duplicates: Duplicates,
         passes: u64,
-        room: Room<'_>,
+        room: SortLimits<'_>,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
         let (first, last) = self.hash_bounds(spill)?;
@@ -127,14 +127,14 @@ impl Bucket {
         spill: &Spill,
         duplicates: Duplicates,
         range: (u64, u64),
-        room: Room<'_>,
+        room: SortLimits<'_>,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
         // A stack: the lowest range is last.
         let mut ranges = vec![range];
         while let Some((low, high)) = ranges.pop() {
-            let (rows, is_whole) = self.gather(spill, (low, high), 2 * room.bytes_max)?;
-            if is_whole {
+            let (rows, is_complete) = self.gather(spill, (low, high), 2 * room.bytes_max)?;
+            if is_complete {
                 emit_sorted(&[rows.bytes], duplicates, emit)?;
             } else if low == high {
                 drop(rows);
@@ -161,7 +161,7 @@ impl Bucket {
         bytes_max: u64,
     ) -> Result<(Chunk, bool), Error> {
         let mut rows = Chunk::default();
-        let is_whole = self.each_row(spill, &mut |row, hash| {
+        let is_complete = self.each_row(spill, &mut |row, hash| {
             if !(low..=high).contains(&hash) {
                 return true;
             }
@@ -172,7 +172,7 @@ impl Bucket {
             }
             fits
         })?;
-        Ok((rows, is_whole))
+        Ok((rows, is_complete))
     }
 
     fn hash_bounds(&self, spill: &Spill) -> Result<(u64, u64), Error> {
@@ -193,8 +193,8 @@ impl Bucket {
         for held in &self.chunks {
             let loaded;
             let bytes = match &held.place {
-                Place::Memory(bytes) => bytes,
-                Place::File { offset, size } => {
+                ChunkLocation::Memory(bytes) => bytes,
+                ChunkLocation::File { offset, size } => {
                     loaded = spill.read(*offset, *size)?;
                     &loaded
                 }
@@ -236,7 +236,7 @@ fn emit_sorted(
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::limit(
                 "--memory",
-                "one chunk of rows exceeds 4 GiB; give more --partitions",
+                "one chunk of rows exceeds 4 GiB; increase --partitions",
             ));
         }
         entries.extend(Rows::new(bytes).map(|row| Entry {
@@ -270,14 +270,14 @@ fn emit_sorted(
             });
         }
         for same in run.chunk_by(|a, b| row(a).0 == row(b).0) {
-            settle(same.iter().map(&row), same.len(), duplicates, hash, emit)?;
+            resolve_duplicates(same.iter().map(&row), same.len(), duplicates, hash, emit)?;
         }
     }
     Ok(())
 }
 
 /// Applies the duplicate policy to the rows of one key, in input order, and emits the result.
-fn settle<'a>(
+fn resolve_duplicates<'a>(
     mut rows: impl DoubleEndedIterator<Item = (&'a [u8], u64, &'a [u8])>,
     count: usize,
     duplicates: Duplicates,
@@ -312,15 +312,15 @@ pub fn collect<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     count: usize,
 ) -> Result<Vec<u8>, Error> {
-    let mut collected = Collected::new(duplicates.collect_as, count);
+    let mut collected = ArrayBuilder::new(duplicates.collect_as, count);
     for marked in values {
-        let value = match (duplicates.is_marked, said(marked)) {
+        let value = match (duplicates.is_marked, decode(marked)) {
             (false, _) => marked,
-            (true, Some(Said::Value(value))) => value,
+            (true, Some(MarkedValue::Value(value))) => value,
             (true, _) if count == 1 => return Ok(marked.to_vec()),
             (true, _) => {
                 return Err(Error::state(format!(
-                    "key {} has values to be collected and is removed as well; leave out one of both",
+                    "key {} has both values to collect and a removal; omit one of them",
                     show_key(key)
                 )));
             }

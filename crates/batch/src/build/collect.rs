@@ -62,21 +62,21 @@ impl FromStr for CollectAs {
 }
 
 /// An array under construction.
-pub struct Collected {
+pub struct ArrayBuilder {
     framing: CollectAs,
     array: Vec<u8>,
     is_first: bool,
 }
 
-impl Collected {
+impl ArrayBuilder {
     /// Creates an array for `count` values.
-    pub fn new(framing: CollectAs, count: usize) -> Collected {
+    pub fn new(framing: CollectAs, count: usize) -> ArrayBuilder {
         let mut array = Vec::new();
         match framing {
             CollectAs::Json | CollectAs::Text => array.push(b'['),
             CollectAs::MessagePack | CollectAs::Bytes => push_array_header(&mut array, count),
         }
-        Collected {
+        ArrayBuilder {
             framing,
             array,
             is_first: true,
@@ -165,7 +165,7 @@ mod tests {
 
     #[track_caller]
     fn check(framing: CollectAs, values: &[&[u8]], expected: &[u8]) {
-        let mut collected = Collected::new(framing, values.len());
+        let mut collected = ArrayBuilder::new(framing, values.len());
         for value in values {
             collected.push(value).unwrap();
         }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_stay_texts_whatever_they_look_like() {
+    fn any_text_is_encoded_as_a_text() {
         check(
             CollectAs::Text,
             &[
@@ -186,25 +186,25 @@ mod tests {
             ],
             "[\"01234\",\"10001\",\"\\\"a title\\\"\",\"null\",\"\",\"é\\n\"]".as_bytes(),
         );
-        let mut collected = Collected::new(CollectAs::Text, 1);
+        let mut collected = ArrayBuilder::new(CollectAs::Text, 1);
         assert!(collected.push(b"\xff").unwrap_err().contains("not UTF-8"));
     }
 
     #[test]
-    fn json_stands_as_it_is_and_nothing_else_does() {
+    fn only_valid_json_is_embedded_unchanged() {
         check(
             CollectAs::Json,
             &[b"1.50", b"{\"a\": [1]}", b"\"x\""],
             b"[1.50,{\"a\": [1]},\"x\"]",
         );
         for bad in [&b"01234"[..], b"", b"text", b"1 2", b"\"\xff\""] {
-            let mut collected = Collected::new(CollectAs::Json, 1);
+            let mut collected = ArrayBuilder::new(CollectAs::Json, 1);
             assert!(collected.push(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
-    fn bytes_of_any_kind_are_kept() {
+    fn arbitrary_bytes_round_trip() {
         check(
             CollectAs::Bytes,
             &[b"\x81\xa1a\x01", b"", b"\xff\xfe"],
@@ -217,15 +217,18 @@ mod tests {
         );
         let long = vec![7; 70_000];
         let sizes = [255, 256, 65_535, 65_536].map(|size| &long[..size]);
-        let mut collected = Collected::new(CollectAs::Bytes, 4);
+        let mut collected = ArrayBuilder::new(CollectAs::Bytes, 4);
         for value in sizes {
             collected.push(value).unwrap();
         }
         let array = collected.finish();
         assert_eq!(array[1..3], [0xc4, 255]);
         assert_eq!(array[258..261], [0xc5, 1, 0]);
-        assert_eq!(Collected::new(CollectAs::Bytes, 16).finish(), [0xdc, 0, 16]);
-        let many = Collected::new(CollectAs::Bytes, 65_536).finish();
+        assert_eq!(
+            ArrayBuilder::new(CollectAs::Bytes, 16).finish(),
+            [0xdc, 0, 16]
+        );
+        let many = ArrayBuilder::new(CollectAs::Bytes, 65_536).finish();
         assert_eq!(many, [0xdd, 0, 1, 0, 0]);
     }
 }

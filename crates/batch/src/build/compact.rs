@@ -8,10 +8,10 @@ use std::path::Path;
 
 use larder_types::key_hash;
 
-use super::counts::Counts;
-use super::on::Changes;
+use super::counts::RowCounts;
+use super::delta_base::Changes;
 use super::out_folder::OutFolder;
-use super::{BuildOptions, SegmentPart};
+use super::{BuildOptions, BuiltSegment};
 use crate::built::Built;
 use crate::error::Error;
 use crate::fault::fault_point;
@@ -34,7 +34,7 @@ pub struct Compaction<'a> {
 }
 
 /// Receives a key and its value.
-type Each<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
+type RecordSink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
 
 /// `pace` is called once per this many bytes.
 const PACE_BYTES: u64 = 256 << 10;
@@ -66,12 +66,12 @@ impl Compaction<'_> {
         }
         if !self.version.has_all_partitions() {
             return Err(Error::state(format!(
-                "only a part of the version is in {}; compact it where all of it is",
+                "{} contains only some partitions of the version; compact a complete copy",
                 self.version.path().display()
             )));
         }
         let mut built = self.built();
-        let mut collector = wanted_profile(&built).map(Collector::new);
+        let mut collector = profile_shape(&built).map(Collector::new);
         let mut parts = Vec::new();
         for partition in 0..manifest.partitions {
             parts.push(self.segment(partition, out, &mut collector)?);
@@ -86,7 +86,7 @@ impl Compaction<'_> {
             sign: self.sign.cloned(),
             ..BuildOptions::new(manifest.store.clone())
         };
-        let whole = Manifest::of_parts(&options, Some(built), parts)?;
+        let whole = Manifest::from_parts(&options, Some(built), parts)?;
         if (whole.record_count, whole.key_bytes, whole.value_bytes)
             != (
                 manifest.record_count,
@@ -97,7 +97,7 @@ impl Compaction<'_> {
             return Err(Error::corrupted(
                 format!("version {}", self.version.path().display()),
                 format!(
-                    "its layers have {} records together, its manifest says {}",
+                    "its layers have {} records in total, its manifest lists {}",
                     whole.record_count, manifest.record_count
                 ),
             ));
@@ -124,7 +124,7 @@ impl Compaction<'_> {
         partition: u32,
         out: &Path,
         collector: &mut Option<Collector>,
-    ) -> Result<SegmentPart, Error> {
+    ) -> Result<BuiltSegment, Error> {
         let version = self.version;
         let manifest = version.manifest();
         let path = out.join(segment_file(partition));
@@ -140,7 +140,7 @@ impl Compaction<'_> {
         let plan = self.plan(partition)?;
         let file = files::StreamingFile::create(&path)?;
         let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
-        self.each(partition, &mut |key, value| {
+        self.for_each_record(partition, &mut |key, value| {
             if let Some(collector) = collector {
                 collector.add(key, value);
             }
@@ -157,15 +157,15 @@ impl Compaction<'_> {
             .built
             .as_ref()
             .is_some_and(|built| built.collect_as.is_some());
-        let mut counts = Counts::new(is_collected);
-        self.each(partition, &mut |key, value| {
+        let mut counts = RowCounts::new(is_collected);
+        self.for_each_record(partition, &mut |key, value| {
             counts.add_row(key, value);
             Ok(())
         })?;
         Ok(counts.plan(partition, manifest.partitions))
     }
 
-    fn each(&self, partition: u32, each: &mut Each<'_>) -> Result<(), Error> {
+    fn for_each_record(&self, partition: u32, each: &mut RecordSink<'_>) -> Result<(), Error> {
         let at = partition as usize;
         let mut unpaced = 0;
         for record in Walk::of_partitions(self.version, at..at + 1) {
@@ -186,17 +186,17 @@ impl Compaction<'_> {
 
 /// Returns the columns of the values if the version should have a profile and the newest layer has none. The profile
 /// of a delta covers only its own rows.
-fn wanted_profile(built: &Built) -> Option<Shape> {
+fn profile_shape(built: &Built) -> Option<Shape> {
     let is_refused = built.options.contains_key("no-profile");
     if built.profile.is_none() && !is_refused {
-        Shape::of(built)
+        Shape::from_built(built)
     } else {
         None
     }
 }
 
-fn part(place: &SegmentEntry, summary: SegmentSummary) -> SegmentPart {
-    SegmentPart {
+fn part(place: &SegmentEntry, summary: SegmentSummary) -> BuiltSegment {
+    BuiltSegment {
         key_bytes: summary.key_bytes,
         value_bytes: summary.value_bytes,
         changes: None::<Changes>,

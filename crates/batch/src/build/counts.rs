@@ -3,7 +3,7 @@
 use crate::segment::{LARGE_VALUE_BYTES_MIN, SegmentPlan};
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
+pub struct RowCounts {
     pub rows: u64,
     /// Bytes of keys, and of values that are stored in blocks.
     inline_bytes: u64,
@@ -30,17 +30,17 @@ impl RowSizes {
     }
 }
 
-impl Counts {
+impl RowCounts {
     /// Returns the statistics of no rows. If `are_collected`, the values of a key are combined to longer ones, so
     /// sizes are mixed.
-    pub fn new(are_collected: bool) -> Counts {
-        Counts {
+    pub fn new(are_collected: bool) -> RowCounts {
+        RowCounts {
             sizes: if are_collected {
                 RowSizes::Mixed
             } else {
                 RowSizes::NoRows
             },
-            ..Counts::default()
+            ..RowCounts::default()
         }
     }
 
@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    pub fn add(&mut self, other: Counts) {
+    pub fn add(&mut self, other: RowCounts) {
         self.rows += other.rows;
         self.inline_bytes += other.inline_bytes;
         self.sizes = self.sizes.with(other.sizes);

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::OnDuplicate;
-use super::bucket::{Bucket, Duplicates, Emit, Room, collect};
+use super::bucket::{Bucket, Duplicates, Emit, SortLimits, collect};
 use super::spill::Spill;
 use crate::error::Error;
 
@@ -54,10 +54,10 @@ pub fn emit_hash(
     spill: &Spill,
     hash: u64,
     duplicates: Duplicates,
-    room: Room<'_>,
+    room: SortLimits<'_>,
     emit: &mut Emit<'_>,
 ) -> Result<(), Error> {
-    let _turn = room.heavy_turn.lock().expect("no thread panicked");
+    let _turn = room.heavy_key_lock.lock().expect("no thread panicked");
     // Few different keys share a hash.
     let mut keys: BTreeMap<Vec<u8>, Tally> = BTreeMap::new();
     bucket.each_row(spill, &mut |row, own| {
@@ -75,7 +75,7 @@ pub fn emit_hash(
         true
     })?;
     for (key, tally) in &keys {
-        let wanted = match duplicates.policy {
+        let selected = match duplicates.policy {
             OnDuplicate::Collect => {
                 let array = collect_key(bucket, spill, hash, (key.as_slice(), tally), duplicates)?;
                 emit(hash, key, &array)?;
@@ -92,7 +92,7 @@ pub fn emit_hash(
         };
         let mut value = Vec::new();
         bucket.each_row(spill, &mut |row, own| {
-            let is_wanted = own == hash && row.seq == wanted && row.key == key;
+            let is_wanted = own == hash && row.seq == selected && row.key == key;
             if is_wanted {
                 value.extend_from_slice(row.value);
             }
@@ -104,7 +104,7 @@ pub fn emit_hash(
 }
 
 /// The position of a value among the gathered ones.
-struct Gathered {
+struct ValueSpan {
     seq: u64,
     begin: usize,
     size: usize,
@@ -117,7 +117,7 @@ fn collect_key(
     (key, tally): (&[u8], &Tally),
     duplicates: Duplicates,
 ) -> Result<Vec<u8>, Error> {
-    let needed = tally.value_bytes + tally.count * size_of::<Gathered>() as u64;
+    let needed = tally.value_bytes + tally.count * size_of::<ValueSpan>() as u64;
     if needed > duplicates.collect_bytes_max {
         return Err(Error::KeyMemory {
             key: key.to_vec(),
@@ -130,7 +130,7 @@ fn collect_key(
     let mut places = Vec::with_capacity(tally.count as usize);
     bucket.each_row(spill, &mut |row, own| {
         if own == hash && row.key == key {
-            places.push(Gathered {
+            places.push(ValueSpan {
                 seq: row.seq,
                 begin: values.len(),
                 size: row.value.len(),

@@ -20,8 +20,8 @@ mod bucket;
 mod collect;
 mod compact;
 mod counts;
+mod delta_base;
 mod heavy;
-mod on;
 mod options;
 mod out_folder;
 mod parts;
@@ -41,18 +41,18 @@ use crate::manifest::{Manifest, SegmentEntry, layer_file, slots_of};
 use crate::profile::{Collector, Shape};
 use crate::segment::SegmentSummary;
 use crate::version::files;
-use bucket::{Bucket, Duplicates, Emit, Room};
+use bucket::{Bucket, Duplicates, Emit, SortLimits};
 pub use collect::CollectAs;
 pub use compact::Compaction;
-use on::Comparison;
-pub use on::{Base, Changes, On, OpenPart};
+use delta_base::Comparison;
+pub use delta_base::{Base, Changes, DeltaBase, OpenPartition};
 use options::MEMORY_MIN;
 pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
 pub use out_folder::clear_remains;
-pub use parts::SegmentPart;
+pub use parts::BuiltSegment;
 pub use row_writer::RowWriter;
-use spill::{Chunk, Held, Spill};
+use spill::{Chunk, Spill, StoredChunk};
 
 /// The progress of `finish`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,13 +73,13 @@ pub struct Builder {
     memory_used: AtomicU64,
     memory_for_chunks: u64,
     writers: AtomicUsize,
-    failed: Mutex<Option<Error>>,
+    first_error: Mutex<Option<Error>>,
     /// Receives the differences from the base, if the rows are the complete new version.
     changes: Option<Box<Builder>>,
     /// The division of values into columns, if a profile is requested.
     shape: Option<Shape>,
     /// The merged collectors of the closed writers.
-    collected: Mutex<Option<Collector>>,
+    collector: Mutex<Option<Collector>>,
 }
 
 /// Maximum chunk size, except for a chunk with a single longer row.
@@ -91,19 +91,19 @@ impl Builder {
     /// # Errors
     /// For invalid options, and for a folder that is not empty, is in use by another build, or is not writable.
     pub fn new(options: BuildOptions, out: &Path) -> Result<Builder, Error> {
-        let options = options.settled()?;
-        Builder::within(options, OutFolder::create(out)?)
+        let options = options.with_base_settings()?;
+        Builder::with_folder(options, OutFolder::create(out)?)
     }
 
-    fn within(mut options: BuildOptions, folder: OutFolder) -> Result<Builder, Error> {
-        let changes = match options.on.clone().filter(|on| on.is_full) {
+    fn with_folder(mut options: BuildOptions, folder: OutFolder) -> Result<Builder, Error> {
+        let changes = match options.delta_base.clone().filter(|on| on.is_full) {
             None => None,
             Some(on) => {
                 let memory = ByteSize((options.memory.0 / 8).max(MEMORY_MIN));
                 let rest = options.memory.0.saturating_sub(memory.0);
                 options.memory = ByteSize(rest.max(MEMORY_MIN));
                 let of_changes = BuildOptions {
-                    on: Some(On {
+                    delta_base: Some(DeltaBase {
                         is_full: false,
                         ..on
                     }),
@@ -111,11 +111,12 @@ impl Builder {
                     on_duplicate: OnDuplicate::Error,
                     ..options.clone()
                 };
-                let changes = Builder::within(of_changes.settled()?, folder.shared())?;
+                let changes =
+                    Builder::with_folder(of_changes.with_base_settings()?, folder.shared())?;
                 Some(Box::new(changes))
             }
         };
-        let of_changes = options.on.is_some() && changes.is_none();
+        let of_changes = options.delta_base.is_some() && changes.is_none();
         let spill = Spill::create(options.temp_dir.as_deref().unwrap_or(&folder.path))?;
         const BUCKETS: u32 = 512;
         let buckets_per_partition = (BUCKETS / options.partitions).max(1);
@@ -129,15 +130,15 @@ impl Builder {
             memory_used: AtomicU64::new(0),
             memory_for_chunks: options.memory.0 / 4 * 3,
             writers: AtomicUsize::new(0),
-            failed: Mutex::new(None),
+            first_error: Mutex::new(None),
             shape: match (&options.built, options.profile) {
                 // The rows of a delta are only the changes, so they do not characterize the complete version.
                 (Some(built), true) if options.segment_format > 1 && !of_changes => {
-                    Shape::of(built)
+                    Shape::from_built(built)
                 }
                 _ => None,
             },
-            collected: Mutex::default(),
+            collector: Mutex::default(),
             changes,
             options,
         })
@@ -162,12 +163,12 @@ impl Builder {
     }
 
     /// Returns whether the rows are changes to a base.
-    fn writes_changes(&self) -> bool {
-        self.options.on.is_some() && self.changes.is_none()
+    fn builds_delta(&self) -> bool {
+        self.options.delta_base.is_some() && self.changes.is_none()
     }
 
     /// Writes the segments of the partitions that have rows, but no manifest. Other builders write the other
-    /// partitions, and [`Manifest::of_parts`] combines all parts. Also returns the collected data for the version's
+    /// partitions, and [`Manifest::from_parts`] combines all parts. Also returns the collected data for the version's
     /// profile, if requested.
     ///
     /// # Errors
@@ -175,7 +176,7 @@ impl Builder {
     pub fn finish_parts(
         mut self,
         progress: &(dyn Fn(BuildProgress) + Sync),
-    ) -> Result<(Vec<SegmentPart>, Option<Collector>), Error> {
+    ) -> Result<(Vec<BuiltSegment>, Option<Collector>), Error> {
         self.check_writers()?;
         let has_rows: Vec<bool> = (self.buckets.chunks_mut(self.buckets_per_partition as usize))
             .map(|buckets| {
@@ -184,7 +185,7 @@ impl Builder {
             })
             .collect();
         let parts = self.write_parts(&|partition| has_rows[partition], progress)?;
-        let collected = self.collected.get_mut().expect("no writer panicked").take();
+        let collected = self.collector.get_mut().expect("no writer panicked").take();
         self.spill.remove();
         self.out.keep();
         Ok((parts, collected))
@@ -195,11 +196,11 @@ impl Builder {
     ///
     /// # Errors
     /// Like [`Builder::finish`].
-    pub fn finish_parts_of(
+    pub fn finish_selected_parts(
         mut self,
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
         progress: &(dyn Fn(BuildProgress) + Sync),
-    ) -> Result<Vec<SegmentPart>, Error> {
+    ) -> Result<Vec<BuiltSegment>, Error> {
         self.check_writers()?;
         let parts = self.write_parts(is_wanted, progress)?;
         self.spill.remove();
@@ -213,7 +214,12 @@ impl Builder {
             0,
             "every RowWriter is closed before finish"
         );
-        match self.failed.get_mut().expect("no writer panicked").take() {
+        match self
+            .first_error
+            .get_mut()
+            .expect("no writer panicked")
+            .take()
+        {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -224,14 +230,14 @@ impl Builder {
     /// # Errors
     /// A duplicate key, a full disk, or an earlier error of a writer. Nothing is left in `out`.
     pub fn finish(self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
-        self.finish_judged(progress, &|_| Ok(()))
+        self.finish_checked(progress, &|_| Ok(()))
     }
 
     /// Like [`Builder::finish`], but calls `judge` before writing the manifest, and fails if it returns an error.
     ///
     /// # Errors
     /// Those of [`Builder::finish`] and those of `judge`. Nothing is left in `out`.
-    pub fn finish_judged(
+    pub fn finish_checked(
         mut self,
         progress: &(dyn Fn(BuildProgress) + Sync),
         judge: &dyn Fn(&Manifest) -> Result<(), Error>,
@@ -242,11 +248,11 @@ impl Builder {
         fault_point("build.segments");
         let mut built = self.options.built.take();
         if let (Some(built), Some(shape)) = (&mut built, self.shape.take()) {
-            let collected = self.collected.get_mut().expect("no writer panicked").take();
+            let collected = self.collector.get_mut().expect("no writer panicked").take();
             let collector = collected.unwrap_or_else(|| Collector::new(shape));
             built.profile = Some(collector.finish(&built.key));
         }
-        let manifest = Manifest::of_parts(&self.options, built, parts)?;
+        let manifest = Manifest::from_parts(&self.options, built, parts)?;
         judge(&manifest)?;
         let bytes = manifest.encode();
         self.spill.remove();
@@ -258,13 +264,13 @@ impl Builder {
     }
 
     fn layer(&self) -> usize {
-        let on = self.options.on.as_ref();
+        let on = self.options.delta_base.as_ref();
         on.map_or(0, |on| on.base.manifest().layer_count())
     }
 
-    fn part(&self, partition: u32, (summary, changes): Written) -> SegmentPart {
-        SegmentPart {
-            changes: self.writes_changes().then_some(changes),
+    fn part(&self, partition: u32, (summary, changes): WrittenSegment) -> BuiltSegment {
+        BuiltSegment {
+            changes: self.builds_delta().then_some(changes),
             key_bytes: summary.key_bytes,
             value_bytes: summary.value_bytes,
             entry: SegmentEntry {
@@ -283,29 +289,29 @@ impl Builder {
         &self,
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
         progress: &(dyn Fn(BuildProgress) + Sync),
-    ) -> Result<Vec<SegmentPart>, Error> {
+    ) -> Result<Vec<BuiltSegment>, Error> {
         if let Some(changes) = &self.changes {
-            let compare = |partition, work: &Work<'_>| self.compare(partition, changes, work);
-            self.each_partition(is_wanted, progress, &compare)?;
+            let compare = |partition, work: &WriteState<'_>| self.compare(partition, changes, work);
+            self.for_each_partition(is_wanted, progress, &compare)?;
             self.spill.remove();
             return changes.write_parts(is_wanted, progress);
         }
-        let write = |partition, work: &Work<'_>| self.write_segment(partition, work);
-        let done = self.each_partition(is_wanted, progress, &write)?;
+        let write = |partition, work: &WriteState<'_>| self.write_segment(partition, work);
+        let done = self.for_each_partition(is_wanted, progress, &write)?;
         let done = done.into_iter();
         Ok(done.map(|(at, written)| self.part(at, written)).collect())
     }
 
     /// Runs `one` for each selected partition on several threads, and returns the results in order.
-    fn each_partition<T: Send>(
+    fn for_each_partition<T: Send>(
         &self,
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
         progress: &(dyn Fn(BuildProgress) + Sync),
-        one: &(dyn Fn(u32, &Work<'_>) -> Result<T, Error> + Sync),
+        one: &(dyn Fn(u32, &WriteState<'_>) -> Result<T, Error> + Sync),
     ) -> Result<Vec<(u32, T)>, Error> {
         let partitions = self.options.partitions;
         let threads = self.options.threads.min(partitions as usize);
-        let work = Work {
+        let work = WriteState {
             next: AtomicUsize::new(0),
             records_done: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
@@ -317,7 +323,7 @@ impl Builder {
             // An eighth of the memory is for sorting buckets. A row's index entry and the output's buffers add to its
             // bytes.
             bucket_bytes_max: (self.options.memory.0 / 8 / threads as u64).max(1 << 20),
-            heavy_turn: Mutex::new(()),
+            heavy_key_lock: Mutex::new(()),
             progress,
         };
         let made: Vec<Mutex<Option<T>>> = (0..partitions).map(|_| Mutex::new(None)).collect();
@@ -334,13 +340,13 @@ impl Builder {
                         }
                         match one(partition as u32, &work) {
                             Ok(done) => *made[partition].lock().expect("ours alone") = Some(done),
-                            Err(error) => self.fail(error),
+                            Err(error) => self.record_failure(error),
                         }
                     }
                 });
             }
         });
-        if let Some(error) = self.failed.lock().expect("no thread panicked").take() {
+        if let Some(error) = self.first_error.lock().expect("no thread panicked").take() {
             return Err(error);
         }
         let made = (0..).zip(made).filter_map(|(partition, done)| {
@@ -349,10 +355,15 @@ impl Builder {
         Ok(made.collect())
     }
 
-    fn compare(&self, partition: u32, changes: &Builder, work: &Work<'_>) -> Result<(), Error> {
+    fn compare(
+        &self,
+        partition: u32,
+        changes: &Builder,
+        work: &WriteState<'_>,
+    ) -> Result<(), Error> {
         let on = self
             .options
-            .on
+            .delta_base
             .as_ref()
             .expect("there is a base to compare with");
         let mut comparison = Comparison::new(&on.base, partition, changes.writer())?;
@@ -368,27 +379,32 @@ impl Builder {
     }
 
     /// Emits the records of a partition in order, with duplicates resolved.
-    fn emit(&self, partition: u32, work: &Work<'_>, each: &mut Emit<'_>) -> Result<(), Error> {
+    fn emit(
+        &self,
+        partition: u32,
+        work: &WriteState<'_>,
+        each: &mut Emit<'_>,
+    ) -> Result<(), Error> {
         let duplicates = Duplicates {
             policy: self.options.on_duplicate,
             collect_as: self.options.collect_as,
-            is_marked: self.writes_changes(),
+            is_marked: self.builds_delta(),
             value_bytes_max: self.options.value_bytes_max,
             // The array needs as much again, and twice that while it is written.
             collect_bytes_max: self.options.memory.0 / 8,
         };
-        let room = Room {
+        let room = SortLimits {
             bytes_max: work.bucket_bytes_max,
-            heavy_turn: &work.heavy_turn,
+            heavy_key_lock: &work.heavy_key_lock,
         };
-        let mut unasked = 0;
+        let mut records_since_check = 0;
         for bucket in self.buckets_of(partition) {
             let bucket = std::mem::take(&mut *bucket.lock().expect("no writer panicked"));
             let (rows, chunk_bytes) = (bucket.counts.rows, bucket.memory_bytes());
             bucket.emit(&self.spill, duplicates, room, &mut |hash, key, value| {
-                unasked += 1 + value.len() / 1024;
-                if unasked >= 4096 {
-                    unasked = 0;
+                records_since_check += 1 + value.len() / 1024;
+                if records_since_check >= 4096 {
+                    records_since_check = 0;
                     if (self.options.is_cancelled)() {
                         return Err(Error::Cancelled);
                     }
@@ -410,8 +426,8 @@ impl Builder {
     }
 
     /// Merges the statistics of a closed writer.
-    fn collected(&self, collector: Collector) {
-        let mut all = self.collected.lock().expect("no thread panicked");
+    fn merge_collector(&self, collector: Collector) {
+        let mut all = self.collector.lock().expect("no thread panicked");
         match &mut *all {
             Some(all) => all.merge(collector),
             None => *all = Some(collector),
@@ -419,8 +435,8 @@ impl Builder {
     }
 
     /// Stores a full chunk: in memory while there is room, else in the spill file.
-    fn take_chunk(&self, bucket: usize, chunk: Chunk) -> Result<(), Error> {
-        let held = self.hold(chunk)?;
+    fn accept_chunk(&self, bucket: usize, chunk: Chunk) -> Result<(), Error> {
+        let held = self.store_chunk(chunk)?;
         self.buckets[bucket]
             .lock()
             .expect("no writer panicked")
@@ -428,7 +444,7 @@ impl Builder {
         Ok(())
     }
 
-    fn hold(&self, chunk: Chunk) -> Result<Held, Error> {
+    fn store_chunk(&self, chunk: Chunk) -> Result<StoredChunk, Error> {
         let bytes = chunk.bytes.len() as u64;
         let used = self.memory_used.fetch_add(bytes, Ordering::Relaxed);
         // More values of this size may be in memory: one that is being read, and one in each open chunk.
@@ -444,12 +460,15 @@ impl Builder {
     }
 
     fn has_failed(&self) -> bool {
-        self.failed.lock().expect("no thread panicked").is_some()
+        self.first_error
+            .lock()
+            .expect("no thread panicked")
+            .is_some()
     }
 
     /// Records the first failure; later ones are its consequences.
-    fn fail(&self, error: Error) {
-        self.failed
+    fn record_failure(&self, error: Error) {
+        self.first_error
             .lock()
             .expect("no thread panicked")
             .get_or_insert(error);
@@ -457,14 +476,14 @@ impl Builder {
 }
 
 /// A written segment, and its changes if it belongs to a delta.
-type Written = (SegmentSummary, Changes);
+type WrittenSegment = (SegmentSummary, Changes);
 
-struct Work<'a> {
+struct WriteState<'a> {
     next: AtomicUsize,
     records_done: AtomicU64,
     bytes_written: AtomicU64,
     records_total: u64,
     bucket_bytes_max: u64,
-    heavy_turn: Mutex<()>,
+    heavy_key_lock: Mutex<()>,
     progress: &'a (dyn Fn(BuildProgress) + Sync),
 }

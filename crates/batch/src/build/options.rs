@@ -6,7 +6,7 @@ use larder_types::{ByteSize, StoreName, VALUE_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::collect::CollectAs;
-use super::on::On;
+use super::delta_base::DeltaBase;
 use crate::built::Built;
 use crate::error::Error;
 use crate::manifest::PARTITIONS_MAX;
@@ -73,7 +73,7 @@ pub struct BuildOptions {
     pub value_bytes_max: u64,
     /// The base of a delta; `None` for a complete version. A delta has the partitions, the compression and the block
     /// size of its base, and always a filter.
-    pub on: Option<On>,
+    pub delta_base: Option<DeltaBase>,
     /// The description of the build for the manifest.
     pub built: Option<Built>,
     /// Collect a profile for `built`. Without `built` there is none.
@@ -99,7 +99,7 @@ impl BuildOptions {
             on_duplicate: OnDuplicate::Error,
             collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
-            on: None,
+            delta_base: None,
             built: None,
             profile: false,
             sign: None,
@@ -108,13 +108,15 @@ impl BuildOptions {
     }
 
     /// Returns the options, with those that the base determines.
-    pub(super) fn settled(mut self) -> Result<BuildOptions, Error> {
+    pub(super) fn with_base_settings(mut self) -> Result<BuildOptions, Error> {
         self.check()?;
-        let Some(on) = &self.on else { return Ok(self) };
+        let Some(on) = &self.delta_base else {
+            return Ok(self);
+        };
         let base = on.base.manifest();
         if base.store != self.store {
             return Err(Error::state(format!(
-                "the base is a version of store {}, and a version of {} is to be built on it",
+                "the base is a version of store {}, so a version of store {} cannot be built on it",
                 base.store, self.store
             )));
         }
@@ -137,7 +139,7 @@ impl BuildOptions {
             return Err(Error::limit(
                 "--memory",
                 format!(
-                    "{} is too little; give at least {}",
+                    "{} is too small; pass at least {}",
                     self.memory,
                     ByteSize(MEMORY_MIN)
                 ),
@@ -146,7 +148,7 @@ impl BuildOptions {
         if self.threads == 0 {
             return Err(Error::limit(
                 "--threads",
-                "0 threads build nothing; give at least 1",
+                "0 threads cannot build; pass at least 1",
             ));
         }
         if !(FORMAT_MIN..=FORMAT).contains(&self.segment_format) {
@@ -170,7 +172,7 @@ impl BuildOptions {
         {
             return Err(Error::limit(
                 "--block-size",
-                "a block holds between 256 bytes and 1 MiB",
+                "a block size must be between 256 bytes and 1 MiB",
             ));
         }
         Ok(())

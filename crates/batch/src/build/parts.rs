@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::BuildOptions;
-use super::on::{Base, Changes};
+use super::delta_base::{Base, Changes};
 use crate::built::Built;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
@@ -13,7 +13,7 @@ use crate::manifest::{Manifest, SegmentEntry};
 /// A written segment, and its contribution to the totals of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SegmentPart {
+pub struct BuiltSegment {
     pub entry: SegmentEntry,
     pub key_bytes: u64,
     pub value_bytes: u64,
@@ -27,13 +27,13 @@ impl Manifest {
     ///
     /// # Errors
     /// If a part is missing or duplicate, or belongs to a version with a different number of partitions.
-    pub fn of_parts(
+    pub fn from_parts(
         options: &BuildOptions,
         built: Option<Built>,
-        mut parts: Vec<SegmentPart>,
+        mut parts: Vec<BuiltSegment>,
     ) -> Result<Manifest, Error> {
         parts.sort_by_key(|part| part.entry.partition.0);
-        let sum = |of: fn(&SegmentPart) -> u64| parts.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&BuiltSegment) -> u64| parts.iter().map(of).sum::<u64>();
         let changes = parts.iter().filter_map(|part| part.changes);
         let changes = changes.fold(Changes::default(), Changes::with);
         let mut manifest = Manifest {
@@ -51,8 +51,8 @@ impl Manifest {
             signature: None,
             digest: String::new(),
         };
-        if let Some(on) = &options.on {
-            manifest.put_on(&on.base, changes);
+        if let Some(on) = &options.delta_base {
+            manifest.set_base(&on.base, changes);
         }
         if let Some(key) = &options.sign {
             manifest.sign(key);
@@ -66,7 +66,7 @@ impl Manifest {
     }
 
     /// Makes this the manifest of a delta on `base`.
-    fn put_on(&mut self, base: &Base, changes: Changes) {
+    fn set_base(&mut self, base: &Base, changes: Changes) {
         let below = base.manifest();
         let sum = |count: u64, change: i64| count.saturating_add_signed(change);
         self.format = Manifest::FORMAT_DELTA;

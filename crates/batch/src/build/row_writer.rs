@@ -44,9 +44,9 @@ impl RowWriter<'_> {
     /// # Errors
     /// Like [`RowWriter::push`]; [`Error::State`] if the builder does not build a delta from changes.
     pub fn push_removed(&mut self, seq: u64, key: &[u8]) -> Result<(), Error> {
-        if !self.builder.writes_changes() {
+        if !self.builder.builds_delta() {
             return Err(Error::state(
-                "only what is built from changes to another version removes keys of it",
+                "only a delta built from changes can remove keys",
             ));
         }
         check_row(&self.builder.options, key, &[])?;
@@ -54,7 +54,7 @@ impl RowWriter<'_> {
     }
 
     pub(super) fn push_checked(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        if !self.builder.writes_changes() {
+        if !self.builder.builds_delta() {
             return self.add(seq, key, value);
         }
         let mut marked = std::mem::take(&mut self.marked);
@@ -85,7 +85,7 @@ impl RowWriter<'_> {
         let chunk = &mut self.open[bucket];
         if !chunk.has_room(key, value, self.chunk_bytes) {
             let full = std::mem::take(chunk);
-            self.builder.take_chunk(bucket, full)?;
+            self.builder.accept_chunk(bucket, full)?;
         }
         self.open[bucket].push(seq, key, value, self.chunk_bytes);
         Ok(())
@@ -102,7 +102,7 @@ impl RowWriter<'_> {
     ) -> Result<(), Error> {
         let mut chunk = Chunk::default();
         chunk.push(seq, key, value, 0);
-        self.builder.take_chunk(bucket, chunk)
+        self.builder.accept_chunk(bucket, chunk)
     }
 
     /// Passes on the last rows.
@@ -112,11 +112,11 @@ impl RowWriter<'_> {
     pub fn close(mut self) -> Result<(), Error> {
         for (bucket, chunk) in std::mem::take(&mut self.open).into_iter().enumerate() {
             if chunk.counts.rows > 0 {
-                self.builder.take_chunk(bucket, chunk)?;
+                self.builder.accept_chunk(bucket, chunk)?;
             }
         }
         if let Some(collector) = self.collector.take() {
-            self.builder.collected(*collector);
+            self.builder.merge_collector(*collector);
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl RowWriter<'_> {
 impl Drop for RowWriter<'_> {
     fn drop(&mut self) {
         if self.open.iter().any(|chunk| chunk.counts.rows > 0) {
-            self.builder.fail(Error::state(
+            self.builder.record_failure(Error::state(
                 "the input ended early: a row writer was dropped before it was closed",
             ));
         }
@@ -157,7 +157,7 @@ fn check_row(options: &BuildOptions, key: &[u8], value: &[u8]) -> Result<(), Err
         return Err(Error::limit(
             format!("the value of key {}", show_key(key)),
             format!(
-                "has {size} bytes, a quarter of --memory is {}; give --memory {} or more",
+                "has {size} bytes, but a quarter of --memory is {}; increase --memory to {} or more",
                 options.memory.0 / 4,
                 ByteSize(size * 4)
             ),

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::bucket::Bucket;
-use super::counts::Counts;
-use super::on::{Base, Changes};
+use super::counts::RowCounts;
+use super::delta_base::{Base, Changes};
 use super::spill::Chunk;
-use super::{Builder, CHUNK_BYTES_MAX, OnDuplicate, Work, Written};
+use super::{Builder, CHUNK_BYTES_MAX, OnDuplicate, WriteState, WrittenSegment};
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::manifest::layer_file;
@@ -32,8 +32,12 @@ impl Open {
 }
 
 impl Builder {
-    pub(super) fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<Written, Error> {
-        let (summary, changes) = match &self.options.on {
+    pub(super) fn write_segment(
+        &self,
+        partition: u32,
+        work: &WriteState<'_>,
+    ) -> Result<WrittenSegment, Error> {
+        let (summary, changes) = match &self.options.delta_base {
             Some(on) => self.write_changes(partition, &on.base, work)?,
             None => (self.write_all(partition, work)?, Changes::default()),
         };
@@ -43,8 +47,8 @@ impl Builder {
         Ok((summary, changes))
     }
 
-    fn write_all(&self, partition: u32, work: &Work<'_>) -> Result<SegmentSummary, Error> {
-        let mut counts = Counts::new(self.options.on_duplicate == OnDuplicate::Collect);
+    fn write_all(&self, partition: u32, work: &WriteState<'_>) -> Result<SegmentSummary, Error> {
+        let mut counts = RowCounts::new(self.options.on_duplicate == OnDuplicate::Collect);
         for bucket in self.buckets_of(partition) {
             counts.add(bucket.lock().expect("no writer panicked").counts);
         }
@@ -59,8 +63,8 @@ impl Builder {
         &self,
         partition: u32,
         base: &Base,
-        work: &Work<'_>,
-    ) -> Result<Written, Error> {
+        work: &WriteState<'_>,
+    ) -> Result<WrittenSegment, Error> {
         let mut changes = Changes::default();
         let (mut held, mut open) = (Bucket::default(), Chunk::default());
         // The base's partition is not opened if the partition has no changes.
@@ -74,12 +78,12 @@ impl Builder {
                 return Ok(());
             }
             if !open.has_room(key, value, CHUNK_BYTES_MAX as usize) {
-                held.add(self.hold(std::mem::take(&mut open))?);
+                held.add(self.store_chunk(std::mem::take(&mut open))?);
             }
             open.push(0, key, value, CHUNK_BYTES_MAX as usize);
             Ok(())
         })?;
-        held.add(self.hold(open)?);
+        held.add(self.store_chunk(open)?);
         let mut segment = self.open(partition, held.counts)?;
         let mut failed = None;
         held.each_row(&self.spill, &mut |row, hash| {
@@ -94,8 +98,8 @@ impl Builder {
         }
     }
 
-    fn open(&self, partition: u32, counts: Counts) -> Result<Open, Error> {
-        let block_size = match &self.options.on {
+    fn open(&self, partition: u32, counts: RowCounts) -> Result<Open, Error> {
+        let block_size = match &self.options.delta_base {
             Some(on) => on.base.block_size(partition)?.or(self.options.block_size),
             None => self.options.block_size,
         };
@@ -108,7 +112,7 @@ impl Builder {
             ),
             filter: self.options.filter,
             format: self.options.segment_format,
-            is_delta: self.writes_changes(),
+            is_delta: self.builds_delta(),
         };
         let plan = counts.plan(partition, self.options.partitions);
         let path = self.out.path.join(layer_file(partition, self.layer()));

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::counts::Counts;
+use super::counts::RowCounts;
 use crate::error::Error;
 use crate::segment::format::{put_varint, take_varint};
 
@@ -16,17 +16,17 @@ use crate::segment::format::{put_varint, take_varint};
 #[derive(Default)]
 pub struct Chunk {
     pub bytes: Vec<u8>,
-    pub counts: Counts,
+    pub counts: RowCounts,
     last_seq: u64,
 }
 
 /// A chunk that was passed to its bucket.
-pub struct Held {
-    pub counts: Counts,
-    pub place: Place,
+pub struct StoredChunk {
+    pub counts: RowCounts,
+    pub place: ChunkLocation,
 }
 
-pub enum Place {
+pub enum ChunkLocation {
     Memory(Vec<u8>),
     File { offset: u64, size: usize },
 }
@@ -56,14 +56,14 @@ impl Chunk {
         self.counts.add_row(key, value);
     }
 
-    pub fn into_memory(mut self) -> Held {
+    pub fn into_memory(mut self) -> StoredChunk {
         // A last, partly filled chunk must not occupy the memory of a full one.
         if self.bytes.capacity() > self.bytes.len() * 2 {
             self.bytes.shrink_to_fit();
         }
-        Held {
+        StoredChunk {
             counts: self.counts,
-            place: Place::Memory(self.bytes),
+            place: ChunkLocation::Memory(self.bytes),
         }
     }
 }
@@ -157,15 +157,15 @@ impl Spill {
         })
     }
 
-    pub fn write(&self, chunk: Chunk) -> Result<Held, Error> {
+    pub fn write(&self, chunk: Chunk) -> Result<StoredChunk, Error> {
         let size = chunk.bytes.len();
         let offset = self.end.fetch_add(size as u64, Ordering::Relaxed);
         self.file
             .write_all_at(&chunk.bytes, offset)
             .map_err(Error::io("write spill file", &self.path))?;
-        Ok(Held {
+        Ok(StoredChunk {
             counts: chunk.counts,
-            place: Place::File { offset, size },
+            place: ChunkLocation::File { offset, size },
         })
     }
 

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::distinct::Distinct;
-use super::sample::{Row, Sample, Sampled, TEXT_MAX};
+use super::distinct::DistinctSketch;
+use super::sample::{Sample, Sampled, SampledRow, TEXT_MAX};
 use super::scan::{Cell, json_fields, msgpack_fields};
-use super::{COLUMNS_MAX, Column, Exact, Frequent, Kind, Profile, QUANTILE_PARTS, TOP_MAX};
+use super::{
+    COLUMNS_MAX, Column, ExactNumber, FrequentValue, Profile, QUANTILE_PARTS, TOP_MAX, ValueKind,
+};
 use crate::built::Built;
 
 /// The division of a value into columns.
@@ -21,7 +23,7 @@ pub enum Shape {
 
 impl Shape {
     /// Returns the shape according to the description of the build; `None` if it is unknown.
-    pub fn of(built: &Built) -> Option<Shape> {
+    pub fn from_built(built: &Built) -> Option<Shape> {
         match (built.value.as_str(), &built.value_column) {
             ("json", _) => Some(Shape::Json),
             ("msgpack", _) => Some(Shape::MessagePack),
@@ -36,7 +38,7 @@ pub struct Collector {
     shape: Shape,
     pub(super) rows: u64,
     pub(super) rows_without_columns: u64,
-    pub(super) key: Counts,
+    pub(super) key: ColumnCounts,
     pub(super) columns: Columns,
     pub(super) sample: Sample,
     /// Buffer for a row's cells.
@@ -48,7 +50,7 @@ pub(super) const KEY: u32 = u32::MAX;
 
 #[derive(Default)]
 pub(super) struct Columns {
-    pub(super) all: Vec<(Box<[u8]>, Counts)>,
+    pub(super) all: Vec<(Box<[u8]>, ColumnCounts)>,
     /// Their indexes in `all`.
     by_name: HashMap<Box<[u8]>, usize>,
     /// The column to try first for the next field: fields usually come in the same order.
@@ -58,7 +60,7 @@ pub(super) struct Columns {
 
 /// The statistics of all values of a column.
 #[derive(Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct ColumnCounts {
     /// Rows in which the column is not null.
     pub(super) present: u64,
     pub(super) empty: u64,
@@ -67,7 +69,7 @@ pub(super) struct Counts {
     pub(super) booleans: u64,
     pub(super) nested: u64,
     pub(super) range: Option<(f64, f64)>,
-    pub(super) distinct: Distinct,
+    pub(super) distinct: DistinctSketch,
 }
 
 impl Collector {
@@ -78,7 +80,7 @@ impl Collector {
             shape,
             rows: 0,
             rows_without_columns: 0,
-            key: Counts::default(),
+            key: ColumnCounts::default(),
             columns: Columns::default(),
             sample,
             cells: Vec::new(),
@@ -89,39 +91,39 @@ impl Collector {
         self.rows += 1;
         let hash = row_hash(key, value);
         let mut cells = std::mem::take(&mut self.cells);
-        let mut sampled = self.sample.wants(hash).then_some(&mut cells);
+        let mut sampled = self.sample.accepts(hash).then_some(&mut cells);
         if let Some(cells) = &mut sampled {
             cells.clear();
         }
         let columns = &mut self.columns;
         let before = columns.all.len();
-        let mut take = |at: u32, counts: &mut Counts, cell: Cell<'_>| {
+        let mut take = |at: u32, counts: &mut ColumnCounts, cell: Cell<'_>| {
             let hash = counts.add(cell);
             if let (Some(cells), Some(hash)) = (&mut sampled, hash) {
-                cells.extend(sampled_of(cell, hash).map(|cell| (at, cell)));
+                cells.extend(to_sampled(cell, hash).map(|cell| (at, cell)));
             }
         };
-        take(KEY, &mut self.key, Cell::of_text(key));
+        take(KEY, &mut self.key, Cell::from_text(key));
         columns.next = 0;
         let mut found = |name: &[u8], cell: Cell<'_>| {
             if let Some((at, counts)) = columns.find(name) {
                 take(at as u32, counts, cell);
             }
         };
-        let whole = match &self.shape {
+        let complete = match &self.shape {
             Shape::Json => json_fields(value, found),
             Shape::MessagePack => msgpack_fields(value, found),
             Shape::Column(name) => {
-                found(name.as_bytes(), Cell::of_text(value));
+                found(name.as_bytes(), Cell::from_text(value));
                 true
             }
         };
-        self.rows_without_columns += u64::from(!whole);
+        self.rows_without_columns += u64::from(!complete);
         if self.columns.all.len() > before {
             self.sample.set_columns(self.columns.all.len());
         }
-        if self.sample.wants(hash) {
-            self.sample.add(Row {
+        if self.sample.accepts(hash) {
+            self.sample.add(SampledRow {
                 hash,
                 cells: cells.clone(),
             });
@@ -145,7 +147,7 @@ impl Collector {
         self.columns.are_too_many |= other.columns.are_too_many;
         self.sample.set_columns(self.columns.all.len());
         for mut row in other.sample.into_rows() {
-            if !self.sample.wants(row.hash) {
+            if !self.sample.accepts(row.hash) {
                 break;
             }
             row.cells = row
@@ -208,7 +210,7 @@ fn row_hash(key: &[u8], value: &[u8]) -> u64 {
 
 impl Columns {
     /// Returns the column with this name and its index; `None` if there are too many columns.
-    pub(super) fn find(&mut self, name: &[u8]) -> Option<(usize, &mut Counts)> {
+    pub(super) fn find(&mut self, name: &[u8]) -> Option<(usize, &mut ColumnCounts)> {
         let at = match self.all.get(self.next) {
             Some((next, _)) if **next == *name => self.next,
             _ => match self.by_name.get(name) {
@@ -229,12 +231,12 @@ impl Columns {
             return None;
         }
         self.by_name.insert(own.clone(), at);
-        self.all.push((own, Counts::default()));
+        self.all.push((own, ColumnCounts::default()));
         Some(at)
     }
 }
 
-impl Counts {
+impl ColumnCounts {
     /// Counts a value and returns its hash; `None` for null.
     #[inline]
     fn add(&mut self, cell: Cell<'_>) -> Option<u64> {
@@ -269,7 +271,7 @@ impl Counts {
         Some(hash)
     }
 
-    fn merge(&mut self, other: &Counts) {
+    fn merge(&mut self, other: &ColumnCounts) {
         self.present += other.present;
         self.empty += other.empty;
         self.numbers += other.numbers;
@@ -300,12 +302,12 @@ impl Counts {
             booleans: self.booleans,
             nested: self.nested,
             distinct: self.distinct.estimate().min(self.present),
-            min: self.range.and_then(|(least, _)| Exact::new(least)),
-            max: self.range.and_then(|(_, most)| Exact::new(most)),
+            min: self.range.and_then(|(least, _)| ExactNumber::new(least)),
+            max: self.range.and_then(|(_, most)| ExactNumber::new(most)),
             sampled: sampled.len() as u64,
             ..Column::default()
         };
-        let is_number = column.kind() == Kind::Number;
+        let is_number = column.kind() == ValueKind::Number;
         let mut of: HashMap<u64, (u64, &Sampled)> = HashMap::new();
         let mut ordered = Vec::with_capacity(sampled.len());
         let (mut sum, mut count) = (0.0, 0u32);
@@ -330,7 +332,7 @@ impl Counts {
             column.distinct = of.len() as u64;
         }
         column.mean = (count > 0)
-            .then(|| Exact::new(sum / f64::from(count)))
+            .then(|| ExactNumber::new(sum / f64::from(count)))
             .flatten();
         ordered.sort_by(f64::total_cmp);
         column.quantiles = quantiles(&ordered);
@@ -339,7 +341,7 @@ impl Counts {
     }
 }
 
-fn sampled_of(cell: Cell<'_>, hash: u64) -> Option<Sampled> {
+fn to_sampled(cell: Cell<'_>, hash: u64) -> Option<Sampled> {
     Some(match cell {
         Cell::Null => return None,
         Cell::Number(value) => Sampled::Number(value + 0.0),
@@ -376,25 +378,27 @@ fn length(cell: &Sampled) -> f64 {
 }
 
 /// Returns the quantiles. Each is a value that occurred: there is no interpolation.
-fn quantiles(ordered: &[f64]) -> Vec<Exact> {
+fn quantiles(ordered: &[f64]) -> Vec<ExactNumber> {
     let Some(last) = ordered.len().checked_sub(1) else {
         return Vec::new();
     };
     (0..=QUANTILE_PARTS)
-        .filter_map(|part| Exact::new(ordered[(last * part + QUANTILE_PARTS / 2) / QUANTILE_PARTS]))
+        .filter_map(|part| {
+            ExactNumber::new(ordered[(last * part + QUANTILE_PARTS / 2) / QUANTILE_PARTS])
+        })
         .collect()
 }
 
 /// Returns the most frequent values in descending order; equally frequent ones are in ascending order. In a long
 /// list, values that occur once are omitted, because they are not significant.
-fn top(counted: Vec<(u64, &Sampled)>, json: bool) -> Vec<Frequent> {
+fn top(counted: Vec<(u64, &Sampled)>, json: bool) -> Vec<FrequentValue> {
     let is_few = counted.len() <= TOP_MAX;
-    let mut all: Vec<Frequent> = counted
+    let mut all: Vec<FrequentValue> = counted
         .into_iter()
         .filter(|(sampled, cell)| {
             (is_few || *sampled > 1) && !matches!(cell, Sampled::Nested { .. })
         })
-        .map(|(sampled, cell)| Frequent {
+        .map(|(sampled, cell)| FrequentValue {
             value: match cell {
                 Sampled::Number(value) => value.to_string(),
                 Sampled::Boolean(value) => value.to_string(),
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_the_rows() {
+    fn counts_match_the_rows() {
         for count in [1, 50, 3_000, 20_000] {
             let rows = rows(count, count as u64);
             let texts: Vec<(String, String)> = rows
@@ -486,9 +490,9 @@ mod tests {
                 );
                 let numbers: Vec<f64> = all().filter_map(serde_json::Value::as_f64).collect();
                 let least = numbers.iter().copied().reduce(f64::min);
-                assert_eq!(column.min.map(Exact::get), least);
+                assert_eq!(column.min.map(ExactNumber::get), least);
                 let most = numbers.iter().copied().reduce(f64::max);
-                assert_eq!(column.max.map(Exact::get), most);
+                assert_eq!(column.max.map(ExactNumber::get), most);
                 let different: BTreeSet<String> = all()
                     .filter(|it| !it.is_null())
                     .map(ToString::to_string)
@@ -525,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_names_and_values_are_shown_as_they_are() {
+    fn quoted_names_and_values_are_unescaped() {
         let value = r#"{"a \"b\"":"x\u00e9"}"#.to_owned();
         let profile = profile(Shape::Json, &[("k".to_owned(), value)], 1);
         assert_eq!(profile.columns[0].name, "a \"b\"");
@@ -533,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_one_column_is_that_column() {
+    fn a_plain_value_becomes_a_single_column() {
         let rows: Vec<(String, String)> = (0..100)
             .map(|it| (format!("k{it}"), (it % 7).to_string()))
             .collect();

@@ -7,22 +7,22 @@ const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
 pub const RANK_MAX: u8 = (u64::BITS - INDEX_BITS + 1) as u8;
 
 #[derive(Clone)]
-pub struct Distinct {
+pub struct DistinctSketch {
     registers: Box<[u8; REGISTERS]>,
 }
 
-impl Default for Distinct {
-    fn default() -> Distinct {
-        Distinct {
+impl Default for DistinctSketch {
+    fn default() -> DistinctSketch {
+        DistinctSketch {
             registers: Box::new([0; REGISTERS]),
         }
     }
 }
 
-impl Distinct {
+impl DistinctSketch {
     /// Creates a sketch from its registers, none of which may exceed [`RANK_MAX`].
-    pub fn of(registers: [u8; REGISTERS]) -> Distinct {
-        Distinct {
+    pub fn of(registers: [u8; REGISTERS]) -> DistinctSketch {
+        DistinctSketch {
             registers: Box::new(registers),
         }
     }
@@ -39,7 +39,7 @@ impl Distinct {
         *register = rank.max(*register);
     }
 
-    pub fn merge(&mut self, other: &Distinct) {
+    pub fn merge(&mut self, other: &DistinctSketch) {
         for (own, other) in self.registers.iter_mut().zip(other.registers.iter()) {
             *own = (*own).max(*other);
         }
@@ -67,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn estimates_are_near_and_merge() {
+    fn estimates_are_accurate_and_sketches_merge() {
         for many in [0u64, 1, 100, 3_000, 100_000] {
-            let mut parts = [Distinct::default(), Distinct::default()];
+            let mut parts = [DistinctSketch::default(), DistinctSketch::default()];
             for number in 0..many {
                 let hash = larder_types::key_hash(&number.to_le_bytes());
                 for _ in 0..2 {

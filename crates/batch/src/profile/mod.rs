@@ -16,7 +16,7 @@
 
 mod collect;
 mod distinct;
-mod judge;
+mod gates;
 mod sample;
 mod scan;
 mod shift;
@@ -26,8 +26,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 pub use collect::{Collector, Shape};
-pub use judge::{Before, ColumnLimit, Limits, Verdict, judge};
-pub use shift::{Bin, By, Shift, shift};
+pub use gates::{ColumnLimit, Limits, PreviousVersion, Verdict, evaluate_gates};
+pub use shift::{Bin, Shift, ShiftBasis, shift};
 
 /// Maximum number of columns; with more, a profile has no columns.
 pub const COLUMNS_MAX: usize = 256;
@@ -79,31 +79,31 @@ pub struct Column {
     pub distinct: u64,
     /// Minimum and maximum of the numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min: Option<Exact>,
+    pub min: Option<ExactNumber>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max: Option<Exact>,
+    pub max: Option<ExactNumber>,
     /// Mean of the numbers in the sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mean: Option<Exact>,
+    pub mean: Option<ExactNumber>,
     /// The number of values in the sample that are not null.
     pub sampled: u64,
     /// Quantiles of the sampled numbers, or of the lengths in bytes if most values are not numbers:
     /// [`QUANTILE_PARTS`] plus one, in ascending order. Empty without values.
-    pub quantiles: Vec<Exact>,
+    pub quantiles: Vec<ExactNumber>,
     /// The most frequent values of the sample, in descending order of frequency.
-    pub top: Vec<Frequent>,
+    pub top: Vec<FrequentValue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Frequent {
+pub struct FrequentValue {
     pub value: String,
     pub sampled: u64,
 }
 
 /// The kind of most of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     Nothing,
     Number,
     Text,
@@ -111,31 +111,31 @@ pub enum Kind {
     Nested,
 }
 
-impl Kind {
+impl ValueKind {
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Nothing => "nothing but nulls",
-            Kind::Number => "numbers",
-            Kind::Text => "texts",
-            Kind::Boolean => "booleans",
-            Kind::Nested => "nested values",
+            ValueKind::Nothing => "nothing but nulls",
+            ValueKind::Number => "numbers",
+            ValueKind::Text => "texts",
+            ValueKind::Boolean => "booleans",
+            ValueKind::Nested => "nested values",
         }
     }
 }
 
 impl Column {
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         let counts = [
-            (self.numbers, Kind::Number),
-            (self.texts, Kind::Text),
-            (self.booleans, Kind::Boolean),
-            (self.nested, Kind::Nested),
+            (self.numbers, ValueKind::Number),
+            (self.texts, ValueKind::Text),
+            (self.booleans, ValueKind::Boolean),
+            (self.nested, ValueKind::Nested),
         ];
         let most = counts.iter().map(|(count, _)| *count).max();
         let first = counts.iter().find(|(count, _)| Some(*count) == most);
         match first {
             Some((1.., kind)) => *kind,
-            _ => Kind::Nothing,
+            _ => ValueKind::Nothing,
         }
     }
 
@@ -172,12 +172,12 @@ impl Profile {
 /// A finite number that survives serialization exactly. Plain serde_json parsing may change the last bit.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(transparent)]
-pub struct Exact(f64);
+pub struct ExactNumber(f64);
 
-impl Exact {
+impl ExactNumber {
     /// Returns `None` for infinities and NaN. Negative zero becomes zero.
-    pub fn new(value: f64) -> Option<Exact> {
-        value.is_finite().then_some(Exact(value + 0.0))
+    pub fn new(value: f64) -> Option<ExactNumber> {
+        value.is_finite().then_some(ExactNumber(value + 0.0))
     }
 
     pub fn get(self) -> f64 {
@@ -185,18 +185,18 @@ impl Exact {
     }
 }
 
-impl PartialEq for Exact {
-    fn eq(&self, other: &Exact) -> bool {
+impl PartialEq for ExactNumber {
+    fn eq(&self, other: &ExactNumber) -> bool {
         self.0.to_bits() == other.0.to_bits()
     }
 }
 
-impl Eq for Exact {}
+impl Eq for ExactNumber {}
 
-impl<'de> Deserialize<'de> for Exact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Exact, D::Error> {
+impl<'de> Deserialize<'de> for ExactNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ExactNumber, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let number = text.get().parse().ok().and_then(Exact::new);
+        let number = text.get().parse().ok().and_then(ExactNumber::new);
         number.ok_or_else(|| serde::de::Error::custom("it is no number"))
     }
 }
@@ -206,18 +206,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_to_the_last_bit() {
+    fn numbers_round_trip_exactly() {
         let mut random = larder_types::Random::new(7);
         for _ in 0..20_000 {
-            let Some(number) = Exact::new(f64::from_bits(random.word())) else {
+            let Some(number) = ExactNumber::new(f64::from_bits(random.word())) else {
                 continue;
             };
             let text = serde_json::to_string(&number).expect("a number is JSON");
-            let back: Exact = serde_json::from_str(&text).expect("it was written so");
+            let back: ExactNumber = serde_json::from_str(&text).expect("it was written so");
             assert_eq!(back, number, "{text}");
             assert_eq!(serde_json::to_string(&back).expect("JSON"), text);
         }
-        assert!(serde_json::from_str::<Exact>("\"1\"").is_err());
-        assert!(serde_json::from_str::<Exact>("1e999").is_err());
+        assert!(serde_json::from_str::<ExactNumber>("\"1\"").is_err());
+        assert!(serde_json::from_str::<ExactNumber>("1e999").is_err());
     }
 }

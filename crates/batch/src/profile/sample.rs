@@ -31,27 +31,27 @@ pub enum Sampled {
 
 /// One row: its cells that are not null, with their column numbers.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct SampledRow {
     pub hash: u64,
     pub cells: Vec<(u32, Sampled)>,
 }
 
-impl PartialEq for Row {
-    fn eq(&self, other: &Row) -> bool {
+impl PartialEq for SampledRow {
+    fn eq(&self, other: &SampledRow) -> bool {
         self.hash == other.hash
     }
 }
 
-impl Eq for Row {}
+impl Eq for SampledRow {}
 
-impl PartialOrd for Row {
-    fn partial_cmp(&self, other: &Row) -> Option<std::cmp::Ordering> {
+impl PartialOrd for SampledRow {
+    fn partial_cmp(&self, other: &SampledRow) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Row {
-    fn cmp(&self, other: &Row) -> std::cmp::Ordering {
+impl Ord for SampledRow {
+    fn cmp(&self, other: &SampledRow) -> std::cmp::Ordering {
         self.hash.cmp(&other.hash)
     }
 }
@@ -59,7 +59,7 @@ impl Ord for Row {
 #[derive(Default)]
 pub struct Sample {
     /// A max-heap by hash.
-    rows: BinaryHeap<Row>,
+    rows: BinaryHeap<SampledRow>,
     rows_max: usize,
 }
 
@@ -73,11 +73,11 @@ impl Sample {
     }
 
     #[inline]
-    pub fn wants(&self, hash: u64) -> bool {
+    pub fn accepts(&self, hash: u64) -> bool {
         self.rows.len() < self.rows_max || self.rows.peek().is_some_and(|most| hash < most.hash)
     }
 
-    pub fn add(&mut self, row: Row) {
+    pub fn add(&mut self, row: SampledRow) {
         if self.rows.len() >= self.rows_max {
             self.rows.pop();
         }
@@ -89,14 +89,14 @@ impl Sample {
     }
 
     /// Returns the rows in ascending order of their hashes.
-    pub fn rows_by_hash(&self) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.rows.iter().collect();
+    pub fn rows_by_hash(&self) -> Vec<&SampledRow> {
+        let mut rows: Vec<&SampledRow> = self.rows.iter().collect();
         rows.sort_unstable();
         rows
     }
 
     /// Returns the rows in ascending order of their hashes.
-    pub fn into_rows(self) -> Vec<Row> {
+    pub fn into_rows(self) -> Vec<SampledRow> {
         self.rows.into_sorted_vec()
     }
 }
@@ -110,15 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_of_the_least_hashes_whatever_their_order() {
+    fn a_sample_holds_the_rows_with_the_lowest_hashes_in_any_order() {
         let mut random = larder_types::Random::new(5);
         let hashes: Vec<u64> = (0..20_000).map(|_| random.word()).collect();
         let sample_of = |hashes: &[u64], columns| {
             let mut sample = Sample::default();
             sample.set_columns(1);
             for &hash in hashes {
-                if sample.wants(hash) {
-                    sample.add(Row {
+                if sample.accepts(hash) {
+                    sample.add(SampledRow {
                         hash,
                         cells: Vec::new(),
                     });

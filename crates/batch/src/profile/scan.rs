@@ -20,16 +20,16 @@ pub enum Cell<'a> {
 
 impl<'a> Cell<'a> {
     /// Returns the cell for a text, or for bytes that may be a text.
-    pub fn of_text(text: &'a [u8]) -> Cell<'a> {
+    pub fn from_text(text: &'a [u8]) -> Cell<'a> {
         match text {
             [] => Cell::Empty,
-            text => number(text).map_or(Cell::Text(text), Cell::Number),
+            text => parse_number(text).map_or(Cell::Text(text), Cell::Number),
         }
     }
 }
 
 /// Parses a text as a number, as CSV has them: only a minus may precede the digits.
-fn number(text: &[u8]) -> Option<f64> {
+fn parse_number(text: &[u8]) -> Option<f64> {
     const LONGEST: usize = 25;
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     if text.len() > LONGEST || !digits.first()?.is_ascii_digit() {
@@ -41,26 +41,26 @@ fn number(text: &[u8]) -> Option<f64> {
 
 /// Calls `found` with each field of a JSON object; returns false if the value is not an object.
 pub fn json_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<'a>)) -> bool {
-    let mut at = Text { value, at: 0 };
-    if at.next_sign() != Some(b'{') {
+    let mut at = JsonScanner { value, at: 0 };
+    if at.next_byte() != Some(b'{') {
         return false;
     }
-    if at.peek_sign() == Some(b'}') {
+    if at.peek_byte() == Some(b'}') {
         return true;
     }
     loop {
-        let Some(name) = (at.next_sign() == Some(b'"'))
+        let Some(name) = (at.next_byte() == Some(b'"'))
             .then(|| at.string())
             .flatten()
         else {
             return false;
         };
-        if at.next_sign() != Some(b':') {
+        if at.next_byte() != Some(b':') {
             return false;
         }
         let Some(cell) = at.cell() else { return false };
         found(name, cell);
-        match at.next_sign() {
+        match at.next_byte() {
             Some(b',') => {}
             Some(b'}') => return true,
             _ => return false,
@@ -69,21 +69,21 @@ pub fn json_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<'a>
 }
 
 /// A position in a JSON text.
-struct Text<'a> {
+struct JsonScanner<'a> {
     value: &'a [u8],
     at: usize,
 }
 
-impl<'a> Text<'a> {
-    fn peek_sign(&mut self) -> Option<u8> {
+impl<'a> JsonScanner<'a> {
+    fn peek_byte(&mut self) -> Option<u8> {
         while self.value.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
         }
         self.value.get(self.at).copied()
     }
 
-    fn next_sign(&mut self) -> Option<u8> {
-        let sign = self.peek_sign()?;
+    fn next_byte(&mut self) -> Option<u8> {
+        let sign = self.peek_byte()?;
         self.at += 1;
         Some(sign)
     }
@@ -103,14 +103,14 @@ impl<'a> Text<'a> {
     }
 
     fn cell(&mut self) -> Option<Cell<'a>> {
-        let sign = self.peek_sign()?;
+        let sign = self.peek_byte()?;
         let begin = self.at;
         if sign == b'"' {
             self.at += 1;
-            return self.string().map(Cell::of_text);
+            return self.string().map(Cell::from_text);
         }
         if matches!(sign, b'{' | b'[') {
-            self.pass_nested()?;
+            self.skip_nested()?;
             return Some(Cell::Nested(&self.value[begin..self.at]));
         }
         let rest = &self.value[begin..];
@@ -133,7 +133,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn pass_nested(&mut self) -> Option<()> {
+    fn skip_nested(&mut self) -> Option<()> {
         let mut depth = 0usize;
         loop {
             match self.value.get(self.at)? {
@@ -156,7 +156,7 @@ impl<'a> Text<'a> {
 
 /// Like [`json_fields`], for a MessagePack map whose keys are texts.
 pub fn msgpack_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<'a>)) -> bool {
-    let mut at = Packed { rest: value };
+    let mut at = MessagePackScanner { rest: value };
     let Some(Item::Map(fields)) = at.item() else {
         return false;
     };
@@ -171,11 +171,11 @@ pub fn msgpack_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<
             Item::Boolean(value) => Cell::Boolean(value),
             Item::Number(value) if value.is_finite() => Cell::Number(value),
             Item::Number(_) => Cell::Text(&before[..before.len() - at.rest.len()]),
-            Item::Text(text) => Cell::of_text(text),
+            Item::Text(text) => Cell::from_text(text),
             Item::Bytes(bytes) => Cell::Nested(bytes),
             Item::Array(items) | Item::Map(items) => {
                 let each = if matches!(item, Item::Map(_)) { 2 } else { 1 };
-                if at.pass(items.saturating_mul(each)).is_none() {
+                if at.skip_items(items.saturating_mul(each)).is_none() {
                     return false;
                 }
                 Cell::Nested(&before[..before.len() - at.rest.len()])
@@ -186,7 +186,7 @@ pub fn msgpack_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<
     true
 }
 
-struct Packed<'a> {
+struct MessagePackScanner<'a> {
     rest: &'a [u8],
 }
 
@@ -202,7 +202,7 @@ enum Item<'a> {
     Map(u64),
 }
 
-impl<'a> Packed<'a> {
+impl<'a> MessagePackScanner<'a> {
     fn take(&mut self, count: u64) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(usize::try_from(count).ok()?)?;
         self.rest = rest;
@@ -252,7 +252,7 @@ impl<'a> Packed<'a> {
         })
     }
 
-    fn pass(&mut self, mut items: u64) -> Option<()> {
+    fn skip_items(&mut self, mut items: u64) -> Option<()> {
         while items > 0 {
             items -= 1;
             match self.item()? {
@@ -271,7 +271,7 @@ mod tests {
 
     fn of_json(text: &str) -> (Vec<(String, String)>, bool) {
         let mut all = Vec::new();
-        let whole = json_fields(text.as_bytes(), |name, cell| {
+        let complete = json_fields(text.as_bytes(), |name, cell| {
             let cell = match cell {
                 Cell::Text(text) => format!("text {}", String::from_utf8_lossy(text)),
                 Cell::Nested(bytes) => format!("nested {}", String::from_utf8_lossy(bytes)),
@@ -279,15 +279,15 @@ mod tests {
             };
             all.push((String::from_utf8_lossy(name).into_owned(), cell));
         });
-        (all, whole)
+        (all, complete)
     }
 
     #[test]
     fn fields_of_objects() {
-        let (found, whole) = of_json(
+        let (found, complete) = of_json(
             r#"{"a":1, "b" : "x\"y","c":null,"d":{"e":[1,"}"]},"f":"","g":"-12.5","h":true,"i":"007","j":"1x"}"#,
         );
-        assert!(whole);
+        assert!(complete);
         let said: Vec<String> = found
             .iter()
             .map(|(name, cell)| format!("{name}={cell}"))
@@ -346,7 +346,7 @@ mod tests {
 
     /// Arbitrary bytes are skipped without reading past their end.
     #[test]
-    fn any_bytes_are_borne() {
+    fn arbitrary_bytes_are_skipped() {
         let mut random = larder_types::Random::new(3);
         let signs = b"{}[]\":,\\ntrue0.5-\xc4\xdf\xff\x81\x92\xa1";
         for _ in 0..20_000 {

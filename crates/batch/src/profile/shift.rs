@@ -15,7 +15,7 @@
 //!
 //! Null is a bin of its own in both cases.
 
-use super::{Column, Exact, Kind, Profile};
+use super::{Column, ExactNumber, Profile, ValueKind};
 
 /// The size of a shift, and its bins.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Shift {
     /// The shift that chance alone may cause.
     pub chance: f64,
     pub bins: Vec<Bin>,
-    pub by: By,
+    pub by: ShiftBasis,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Bin {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum ShiftBasis {
     /// The versions have values of different kinds, so they cannot be compared and the shift is infinite.
     Kinds,
     Top,
@@ -44,13 +44,13 @@ pub enum By {
     Lengths,
 }
 
-impl By {
+impl ShiftBasis {
     pub fn name(self) -> &'static str {
         match self {
-            By::Kinds => "the kind of its values",
-            By::Top => "its most frequent values",
-            By::Values => "its values",
-            By::Lengths => "the lengths of its values",
+            ShiftBasis::Kinds => "the kind of its values",
+            ShiftBasis::Top => "its most frequent values",
+            ShiftBasis::Values => "its values",
+            ShiftBasis::Lengths => "the lengths of its values",
         }
     }
 }
@@ -64,23 +64,23 @@ const TOP_COVER_MIN: f64 = 0.5;
 /// Returns the shift of a column from `old` to `new`, with the profiles that contain the columns.
 pub fn shift((old, of_old): (&Column, &Profile), (new, of_new): (&Column, &Profile)) -> Shift {
     let (kind, now) = (old.kind(), new.kind());
-    let is_infinite = kind != now && kind != Kind::Nothing && now != Kind::Nothing;
+    let is_infinite = kind != now && kind != ValueKind::Nothing && now != ValueKind::Nothing;
     let nulls = Bin {
         name: "null".to_owned(),
         old: old.null_share(of_old.rows),
         new: new.null_share(of_new.rows),
     };
     let (by, shares) = if is_infinite {
-        (By::Kinds, Vec::new())
-    } else if kind == Kind::Nothing || now == Kind::Nothing {
+        (ShiftBasis::Kinds, Vec::new())
+    } else if kind == ValueKind::Nothing || now == ValueKind::Nothing {
         // Only the share of nulls can differ.
-        (By::Values, vec![("any value".to_owned(), 1.0, 1.0)])
+        (ShiftBasis::Values, vec![("any value".to_owned(), 1.0, 1.0)])
     } else if old.top_share() >= TOP_COVER_MIN {
-        (By::Top, by_top(old, new))
-    } else if kind == Kind::Number {
-        (By::Values, by_quantiles(old, new))
+        (ShiftBasis::Top, by_top(old, new))
+    } else if kind == ValueKind::Number {
+        (ShiftBasis::Values, by_quantiles(old, new))
     } else {
-        (By::Lengths, by_quantiles(old, new))
+        (ShiftBasis::Lengths, by_quantiles(old, new))
     };
     let (here, there) = (1.0 - nulls.old, 1.0 - nulls.new);
     let mut bins: Vec<Bin> = shares
@@ -177,8 +177,11 @@ fn by_quantiles(old: &Column, new: &Column) -> Vec<Share> {
     let mut bins = Vec::with_capacity(edges.len() + 1);
     let mut from = String::new();
     for edge in edges {
-        let (before, now) = (below(&old.quantiles, edge), below(&new.quantiles, edge));
-        let to = shown(edge);
+        let (before, now) = (
+            share_at_most(&old.quantiles, edge),
+            share_at_most(&new.quantiles, edge),
+        );
+        let to = format_number(edge);
         let name = match from.as_str() {
             "" => format!("to {to}"),
             from => format!("{from} to {to}"),
@@ -191,7 +194,7 @@ fn by_quantiles(old: &Column, new: &Column) -> Vec<Share> {
 }
 
 /// Returns the share of values that are at most `edge`, by linear interpolation between two quantiles.
-fn below(quantiles: &[Exact], edge: f64) -> f64 {
+fn share_at_most(quantiles: &[ExactNumber], edge: f64) -> f64 {
     let parts = quantiles.len().saturating_sub(1).max(1) as f64;
     let at = quantiles.partition_point(|it| it.get() <= edge);
     let Some(over) = quantiles.get(at) else {
@@ -204,7 +207,7 @@ fn below(quantiles: &[Exact], edge: f64) -> f64 {
     ((at - 1) as f64 + if within.is_finite() { within } else { 0.0 }) / parts
 }
 
-fn shown(value: f64) -> String {
+fn format_number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         1e-3..1e9 => larder_types::figures::plain(value, 3),
@@ -244,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_move_is_within_chance() {
+    fn an_unchanged_distribution_shifts_within_chance() {
         let mut beyond = 0;
         for seed in 0..40 {
             for rows in [60, 1_000, 9_000] {
                 let old = profile(rows, seed, |random| number(random, 0.0));
                 let new = profile(rows * 2, 1000 + seed, |random| number(random, 0.0));
                 let shift = between(&old, &new);
-                assert_eq!(shift.by, By::Values);
+                assert_eq!(shift.by, ShiftBasis::Values);
                 beyond += u32::from(shift.psi > shift.chance);
                 assert!(rows < 9_000 || shift.psi < 0.05, "{shift:?}");
             }
@@ -261,7 +264,7 @@ mod tests {
 
     /// For two normal distributions of equal variance, PSI without bins is the squared distance of the means.
     #[test]
-    fn what_moved_is_told_by_how_far() {
+    fn a_moved_distribution_shifts_by_its_squared_distance() {
         let old = profile(20_000, 1, |random| number(random, 0.0));
         for (distance, expected) in [(0.25, 0.0625), (0.5, 0.25), (1.0, 1.0)] {
             let new = profile(20_000, 2, |random| number(random, distance));
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_compared_by_how_frequent_they_are() {
+    fn texts_are_compared_by_frequency() {
         let words = |often: u64| {
             move |random: &mut Random| {
                 let word = if random.below(100) < often { "a" } else { "b" };
@@ -285,14 +288,14 @@ mod tests {
         let old = profile(20_000, 1, words(50));
         let new = profile(20_000, 2, words(80));
         let shift = between(&old, &new);
-        assert_eq!(shift.by, By::Top);
+        assert_eq!(shift.by, ShiftBasis::Top);
         let exact = 0.3 * (0.8f64 / 0.5).ln() + 0.3 * (0.5f64 / 0.2).ln();
         assert!((shift.psi - exact).abs() < 0.08, "{shift:?}, {exact}");
         assert!(between(&old, &profile(20_000, 3, words(50))).psi < 0.01);
     }
 
     #[test]
-    fn texts_of_which_none_is_frequent_are_compared_by_their_lengths() {
+    fn texts_without_frequent_values_are_compared_by_length() {
         let texts = |longest: u64| {
             move |random: &mut Random| {
                 let size = 3 + random.below(longest) as usize;
@@ -301,13 +304,13 @@ mod tests {
         };
         let old = profile(5_000, 1, texts(20));
         let same = between(&old, &profile(5_000, 2, texts(20)));
-        assert_eq!(same.by, By::Lengths);
+        assert_eq!(same.by, ShiftBasis::Lengths);
         assert!(same.psi < 0.05, "{same:?}");
         assert!(between(&old, &profile(5_000, 2, texts(60))).psi > 1.0);
     }
 
     #[test]
-    fn nulls_and_kinds_count() {
+    fn nulls_and_kinds_contribute_to_the_shift() {
         let old = profile(5_000, 1, |random| number(random, 0.0));
         let holes = profile(5_000, 2, |random| {
             (random.below(2) == 0)
@@ -324,11 +327,11 @@ mod tests {
         assert!(between(&old, &gone).psi > 1.0);
         let texts = profile(5_000, 3, |random| Some(format!("\"x{}\"", random.below(9))));
         let shift = between(&old, &texts);
-        assert_eq!((shift.psi, shift.by), (f64::INFINITY, By::Kinds));
+        assert_eq!((shift.psi, shift.by), (f64::INFINITY, ShiftBasis::Kinds));
     }
 
     #[test]
-    fn chi_square_is_near_its_table() {
+    fn chi_square_matches_published_quantiles() {
         for (degrees, table) in [(1, 10.828), (4, 18.467), (9, 27.877), (24, 51.179)] {
             let off = chi_square_999(degrees) / table - 1.0;
             assert!(off.abs() < 0.04, "{degrees}: {off}");

@@ -16,9 +16,9 @@
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::collect::{Collector, Columns, Counts, KEY, Shape};
-use super::distinct::{Distinct, RANK_MAX, REGISTERS};
-use super::sample::{Row, Sample, Sampled, TEXT_MAX};
+use super::collect::{Collector, ColumnCounts, Columns, KEY, Shape};
+use super::distinct::{DistinctSketch, RANK_MAX, REGISTERS};
+use super::sample::{Sample, Sampled, SampledRow, TEXT_MAX};
 use crate::error::Error;
 
 /// Minimum size of a column: its name's length and its counts.
@@ -58,7 +58,7 @@ impl Collector {
     /// [`Error::Corrupted`] for any other bytes.
     pub fn decode(shape: Shape, bytes: &[u8]) -> Result<Collector, Error> {
         let read = read(shape, bytes);
-        read.map_err(|error| Error::corrupted("what was counted of a part's rows", error.0))
+        read.map_err(|error| Error::corrupted("the statistics of a part's rows", error.0))
     }
 }
 
@@ -75,7 +75,11 @@ fn read(shape: Shape, bytes: &[u8]) -> Result<Collector, Malformed> {
         let name = from.bytes()?;
         match columns.find(name) {
             Some((found, counts)) if found == at => *counts = read_counts(&mut from)?,
-            _ => return Err(Malformed("a column is there twice, or is one too many")),
+            _ => {
+                return Err(Malformed(
+                    "a column is duplicated, or there are too many columns",
+                ));
+            }
         }
     }
     columns.are_too_many = are_too_many;
@@ -94,19 +98,19 @@ fn read_sample(
     let mut last = 0;
     for _ in 0..from.count(ROW_BYTES_MIN)? {
         let hash = from.u64()?;
-        if hash < last || !sample.wants(hash) {
-            return Err(Malformed("the rows of a sample are not those it has"));
+        if hash < last || !sample.accepts(hash) {
+            return Err(Malformed("the rows of a sample are inconsistent"));
         }
         last = hash;
         let mut cells = Vec::new();
         for _ in 0..from.count(CELL_BYTES_MIN)? {
             let column = from.u32()?;
             if column != KEY && column as usize >= columns {
-                return Err(Malformed("a cell is of a column that is not there"));
+                return Err(Malformed("a cell refers to an unknown column"));
             }
             cells.push((column, read_cell(from)?));
         }
-        sample.add(Row { hash, cells });
+        sample.add(SampledRow { hash, cells });
     }
     Ok(())
 }
@@ -115,8 +119,8 @@ fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-fn put_counts(out: &mut Vec<u8>, counts: &Counts) {
-    let Counts {
+fn put_counts(out: &mut Vec<u8>, counts: &ColumnCounts) {
+    let ColumnCounts {
         present,
         empty,
         numbers,
@@ -141,11 +145,11 @@ fn put_counts(out: &mut Vec<u8>, counts: &Counts) {
 fn read_count(from: &mut WireReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         count if count <= COUNT_MAX => Ok(count),
-        _ => Err(Malformed("there are not so many rows")),
+        _ => Err(Malformed("a count exceeds the number of rows")),
     }
 }
 
-fn read_counts(from: &mut WireReader<'_>) -> Result<Counts, Malformed> {
+fn read_counts(from: &mut WireReader<'_>) -> Result<ColumnCounts, Malformed> {
     let [present, empty, numbers, texts, booleans, nested] = {
         let mut six = [0; 6];
         for number in &mut six {
@@ -162,7 +166,7 @@ fn read_counts(from: &mut WireReader<'_>) -> Result<Counts, Malformed> {
     if registers.iter().any(|rank| *rank > RANK_MAX) {
         return Err(Malformed("a sketch has a rank that no hash has"));
     }
-    Ok(Counts {
+    Ok(ColumnCounts {
         present,
         empty,
         numbers,
@@ -170,7 +174,7 @@ fn read_counts(from: &mut WireReader<'_>) -> Result<Counts, Malformed> {
         booleans,
         nested,
         range,
-        distinct: Distinct::of(registers),
+        distinct: DistinctSketch::of(registers),
     })
 }
 
@@ -217,7 +221,7 @@ fn read_cell(from: &mut WireReader<'_>) -> Result<Sampled, Malformed> {
             bytes: from.u64()?,
             hash: from.u64()?,
         },
-        _ => return Err(Malformed("a cell is of a kind that is not known")),
+        _ => return Err(Malformed("a cell has an unknown kind")),
     })
 }
 
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn collectors_that_were_sent_make_the_profile_of_all_rows() {
+    fn transferred_collectors_merge_into_the_profile_of_all_rows() {
         let key = ["id".to_owned()];
         let shape = Shape::Json;
         let alone = collected(&shape, 0..30_000).finish(&key);
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_no_collector_wrote_are_refused() {
+    fn invalid_bytes_are_rejected() {
         let bytes = collected(&Shape::Json, 0..40).encode();
         for size in 0..bytes.len() {
             assert!(Collector::decode(Shape::Json, &bytes[..size]).is_err());

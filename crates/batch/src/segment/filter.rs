@@ -123,7 +123,7 @@ mod tests {
     use larder_types::key_hash;
 
     #[test]
-    fn no_key_is_denied_and_few_strangers_pass() {
+    fn every_key_passes_and_few_absent_keys_do() {
         let hash = |i: u32| key_hash(&i.to_le_bytes());
         let mut builder = FilterBuilder::for_bits(100_000 * BITS_PER_KEY, 1);
         (0..100_000).for_each(|i| builder.insert(hash(i)));

@@ -206,7 +206,7 @@ impl Footer {
             .ok_or_else(|| damaged("its sizes overflow"))?;
         if total != file_size {
             return Err(damaged(&format!(
-                "it has {file_size} bytes, its footer says {total}"
+                "it has {file_size} bytes, its footer declares {total}"
             )));
         }
         if footer.block_count == 0 || footer.partition >= footer.partitions {

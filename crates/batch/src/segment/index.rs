@@ -36,7 +36,7 @@ pub struct Blocks {
 
 /// The possible position of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Located {
+pub struct RecordLocation {
     /// The block. In a uniform segment: only the candidates, with the number of the first one as the index.
     pub range: BlockRange,
     /// The records of the block that can have the key; unused for sealed blocks.
@@ -61,8 +61,9 @@ impl SegmentIndex {
         footer: Footer,
         sections: IndexBytes,
     ) -> Result<SegmentIndex, Error> {
-        let damaged =
-            |what: &str| Error::corrupted(place, format!("the {what}'s checksum does not fit"));
+        let damaged = |what: &str| {
+            Error::corrupted(place, format!("the checksum of the {what} does not match"))
+        };
         let total = footer.dictionary_size + footer.filter_size + footer.directory_size;
         if sections.len() as u64 != total {
             return Err(Error::corrupted(place, "its sections are cut short"));
@@ -116,18 +117,18 @@ impl SegmentIndex {
 
     /// Returns the possible position of a key with this hash; `None` if it is certainly absent.
     #[inline]
-    pub fn locate(&self, hash: u64) -> Option<Located> {
+    pub fn locate(&self, hash: u64) -> Option<RecordLocation> {
         if !self.may_contain(hash) {
             return None;
         }
-        self.place(hash)
+        self.locate_unfiltered(hash)
     }
 
     /// Like [`SegmentIndex::locate`], without the filter.
     #[inline]
-    pub fn place(&self, hash: u64) -> Option<Located> {
+    pub fn locate_unfiltered(&self, hash: u64) -> Option<RecordLocation> {
         match &self.records {
-            Records::Sealed(_) => Some(Located {
+            Records::Sealed(_) => Some(RecordLocation {
                 range: self.block(self.block_index(hash))?,
                 candidates: Candidates { first: 0, count: 0 },
             }),
@@ -139,7 +140,7 @@ impl SegmentIndex {
                     start,
                     end,
                 };
-                (count > 0).then_some(Located {
+                (count > 0).then_some(RecordLocation {
                     range,
                     candidates: Candidates { first: 0, count },
                 })
@@ -149,8 +150,8 @@ impl SegmentIndex {
     }
 
     /// Returns whether a lookup of this hash would read the record with this number in this block.
-    pub fn leads_to(&self, hash: u64, block: BlockRange, number: u64) -> bool {
-        let Some(Located { range, candidates }) = self.locate(hash) else {
+    pub fn would_read(&self, hash: u64, block: BlockRange, number: u64) -> bool {
+        let Some(RecordLocation { range, candidates }) = self.locate(hash) else {
             return false;
         };
         let among = |first: u64| (first..first + u64::from(candidates.count)).contains(&number);
@@ -251,7 +252,7 @@ impl Blocks {
     }
 
     #[inline(always)]
-    pub fn locate(&self, hash: u64, block_count: u64) -> Option<Located> {
+    pub fn locate(&self, hash: u64, block_count: u64) -> Option<RecordLocation> {
         let (index, fraction) = block_and_fraction(hash, block_count);
         let candidates = self.candidates(index as usize, fraction);
         if candidates.count == 0 {
@@ -259,7 +260,7 @@ impl Blocks {
         }
         let (start, end) = self.directory.range(index as usize);
         let range = BlockRange { index, start, end };
-        Some(Located { range, candidates })
+        Some(RecordLocation { range, candidates })
     }
 
     /// Returns the number of records in a block.

@@ -57,7 +57,7 @@ pub use compression::{Codec, Compression};
 pub use filter::mask as filter_mask;
 pub use format::{Footer, LARGE_VALUE_BYTES_MIN};
 pub(crate) use index::block_index;
-pub use index::{BlockRange, Located, Records, SegmentIndex, prefetch_block};
+pub use index::{BlockRange, RecordLocation, Records, SegmentIndex, prefetch_block};
 pub use memory::{IndexArena, IndexBytes};
 pub use ranks::Candidates;
 pub use uniform::Uniform;

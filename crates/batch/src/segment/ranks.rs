@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_no_block_has_are_impossible() {
+    fn invalid_words_are_rejected() {
         for word in [
             COARSE,
             COARSE | 1,

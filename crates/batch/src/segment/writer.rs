@@ -50,7 +50,7 @@ pub struct SegmentSummary {
 
 /// See the module. Records must arrive in (hash, key) order without duplicates, which is asserted.
 pub struct SegmentWriter<W: Write> {
-    out: Counted<W>,
+    out: DigestWriter<W>,
     options: SegmentOptions,
     block_count: u64,
     /// The start of each block; unused in a uniform segment.
@@ -92,7 +92,7 @@ impl<W: Write> SegmentWriter<W> {
     /// # Errors
     /// If the header cannot be written.
     pub fn new(out: W, options: SegmentOptions, plan: SegmentPlan) -> io::Result<Self> {
-        let mut out = Counted {
+        let mut out = DigestWriter {
             inner: out,
             digest: SegmentDigest::new(match options.format {
                 1 => DigestKind::Xxh3,
@@ -253,7 +253,7 @@ impl<W: Write> SegmentWriter<W> {
                     self.footer.key_size as usize,
                     self.footer.value_size as usize
                 ),
-            "the plan says that all records have one size"
+            "the plan requires that all records have the same size"
         );
         let start = self.buffer.len();
         self.buffer.extend([0; CHECK_SIZE]);
@@ -370,13 +370,13 @@ fn sealed_block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
 }
 
 /// A writer that counts and digests the bytes that pass through it.
-struct Counted<W> {
+struct DigestWriter<W> {
     inner: W,
     digest: SegmentDigest,
     position: u64,
 }
 
-impl<W: Write> Counted<W> {
+impl<W: Write> DigestWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.write_all(bytes)?;
         self.digest.update(bytes);

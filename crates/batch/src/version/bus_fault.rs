@@ -42,19 +42,19 @@ impl MapState {
     /// Returns false after a page of any of the maps was lost. Data read from them before the call is then
     /// invalid, even if its checksum matched.
     #[inline]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         // Orders the caller's reads of the map before this load.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) & LOST == 0
     }
 
-    fn lose(&self) {
+    fn mark_lost(&self) {
         self.0.fetch_or(LOST, Ordering::SeqCst);
     }
 }
 
 /// A watched map. Dropping this ends the watch.
-pub struct Watched {
+pub struct MapWatch {
     slot: &'static Slot,
     _state: Arc<MapState>,
 }
@@ -64,19 +64,19 @@ pub struct Watched {
 /// # Safety
 /// The map must be readable, owned by the holder of the result, and mapped until the result is dropped. Its readers
 /// must expect zeros where pages were lost.
-pub unsafe fn watch(start: *const u8, size: usize, state: Arc<MapState>) -> Watched {
+pub unsafe fn watch(start: *const u8, size: usize, state: Arc<MapState>) -> MapWatch {
     install();
     let free = free_slots().pop();
     let slot = free.unwrap_or_else(Slot::append);
     let end = (start as usize + size).next_multiple_of(page_size());
     slot.set(start as usize, end, Arc::as_ptr(&state).cast_mut());
-    Watched {
+    MapWatch {
         slot,
         _state: state,
     }
 }
 
-impl Drop for Watched {
+impl Drop for MapWatch {
     fn drop(&mut self) {
         self.slot.set(0, 0, ptr::null_mut());
         free_slots().push(self.slot);
@@ -144,7 +144,7 @@ impl Slot {
     }
 }
 
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static PREVIOUS_HANDLER: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(0);
 
 fn page_size() -> usize {
@@ -153,7 +153,7 @@ fn page_size() -> usize {
 
 /// Installs the SIGBUS handler, once.
 fn install() {
-    BEFORE.get_or_init(|| {
+    PREVIOUS_HANDLER.get_or_init(|| {
         // SAFETY: queries a constant.
         let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         PAGE_SIZE.store(usize::try_from(size).unwrap_or(4096), Ordering::Relaxed);
@@ -172,7 +172,7 @@ fn install() {
         action.sa_sigaction = handler as libc::sighandler_t;
         // Uses the alternative stack, which a previous handler may need.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the handler has the signature that SA_SIGINFO requires and is async-signal-safe, and `BEFORE`,
+        // SAFETY: the handler has the signature that SA_SIGINFO requires and is async-signal-safe, and `PREVIOUS_HANDLER`,
         // which it reads, is set.
         unsafe { libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) };
     });
@@ -195,17 +195,17 @@ extern "C" fn on_bus_fault(
     };
     // SAFETY: as above.
     let errno_before = unsafe { *errno };
-    if is_fault && replace(address) {
+    if is_fault && replace_lost_pages(address) {
         // SAFETY: as above.
         unsafe { *errno = errno_before };
         return;
     }
-    pass_on(signal, info, context);
+    forward_signal(signal, info, context);
 }
 
 /// Maps zeros from the page of `address` to the end of the watched map that contains it; returns false if there is
 /// none.
-fn replace(address: usize) -> bool {
+fn replace_lost_pages(address: usize) -> bool {
     let mut next: *const Slot = FIRST.load(Ordering::Acquire);
     // SAFETY: slots are never freed, and were initialized before they were added to the list.
     while let Some(slot) = unsafe { next.as_ref() } {
@@ -213,8 +213,8 @@ fn replace(address: usize) -> bool {
         let Some((end, state)) = slot.covers(address) else {
             continue;
         };
-        // SAFETY: this thread is reading the map, so it is still watched, and `Watched` keeps its state alive.
-        unsafe { (*state).lose() };
+        // SAFETY: this thread is reading the map, so it is still watched, and `MapWatch` keeps its state alive.
+        unsafe { (*state).mark_lost() };
         let page = address & !(page_size() - 1);
         // SAFETY: the range is the end of a map whose readers expect zeros there. mmap is a plain system call here.
         let put = unsafe {
@@ -233,8 +233,8 @@ fn replace(address: usize) -> bool {
 }
 
 /// Does what would happen without this module.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let before = BEFORE.get();
+fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let before = PREVIOUS_HANDLER.get();
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     let flags = before.map_or(0, |before| before.sa_flags);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
@@ -283,7 +283,7 @@ mod tests {
         unsafe { map.as_ptr().add(at).read_volatile() }
     }
 
-    fn watched(map: &Mmap) -> (Arc<MapState>, Watched) {
+    fn watched(map: &Mmap) -> (Arc<MapState>, MapWatch) {
         let state = Arc::new(MapState::default());
         // SAFETY: the tests drop the map last.
         let watched = unsafe { watch(map.as_ptr(), map.len(), state.clone()) };
@@ -291,27 +291,27 @@ mod tests {
     }
 
     #[test]
-    fn lost_pages_read_as_zeros_and_their_version_knows_it() {
+    fn lost_pages_read_as_zeros_and_mark_their_version() {
         let ((cut, map), (_kept, neighbour)) = (mapped(), mapped());
         let ((state, _watched), (other, _other)) = (watched(&map), watched(&neighbour));
         state.set_resident(true);
         cut.set_len(3 * 4096 + 5).expect("cut");
         assert_eq!((read(&map, 3 * 4096 + 4), read(&map, 3 * 4096 + 5)), (7, 0));
         assert!(
-            state.is_whole(),
+            state.is_intact(),
             "the page that is cut within is still there"
         );
         assert_eq!(read(&map, 4 * 4096), 0);
-        assert!(!state.is_whole() && !state.is_resident());
+        assert!(!state.is_intact() && !state.is_resident());
         assert_eq!((read(&map, 0), read(&map, PAGES * 4096 - 1)), (7, 0));
         state.set_resident(true);
         assert!(!state.is_resident(), "what was lost stays lost");
-        assert!(other.is_whole());
+        assert!(other.is_intact());
         assert_eq!(read(&neighbour, PAGES * 4096 - 1), 7);
     }
 
     #[test]
-    fn maps_come_and_go_while_others_are_read() {
+    fn maps_are_added_and_removed_during_reads() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -320,7 +320,7 @@ mod tests {
                         let (state, watched) = watched(&map);
                         file.set_len(0).expect("cut");
                         assert_eq!(read(&map, 4096), 0);
-                        assert!(!state.is_whole());
+                        assert!(!state.is_intact());
                         drop(watched);
                     }
                 });
@@ -334,7 +334,7 @@ mod tests {
 
     /// Run by the test below in a process of its own, which this ends.
     #[test]
-    fn a_fault_in_a_map_that_nobody_watches() {
+    fn a_fault_in_an_unwatched_map() {
         if std::env::var_os(CHILD).is_none() {
             return;
         }
@@ -345,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_elsewhere_ends_the_process_as_ever() {
+    fn a_fault_elsewhere_ends_the_process() {
         let output = std::process::Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "--nocapture"])
-            .arg("version::bus_fault::tests::a_fault_in_a_map_that_nobody_watches")
+            .arg("version::bus_fault::tests::a_fault_in_an_unwatched_map")
             .env(CHILD, "1")
             .output()
             .expect("this program runs");

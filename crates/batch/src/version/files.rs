@@ -144,7 +144,7 @@ impl StreamingFile {
     }
 
     /// Continues at `offset` of an open file to be served, whose cursor is there, in huge pages.
-    pub fn serving(file: File, offset: u64) -> StreamingFile {
+    pub fn for_serving(file: File, offset: u64) -> StreamingFile {
         StreamingFile::new(file, offset, HUGE_PIECE_BYTES)
     }
 
@@ -228,7 +228,7 @@ mod tests {
             let path = folder.path().join(name);
             let mut file = File::create(&path).expect("create");
             file.write_all(&bytes[..start]).expect("write");
-            let mut file = StreamingFile::serving(file, start as u64);
+            let mut file = StreamingFile::for_serving(file, start as u64);
             for part in bytes[start..].chunks(777_777) {
                 file.write_all(part).expect("write");
             }

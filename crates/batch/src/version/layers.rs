@@ -15,10 +15,10 @@ use larder_types::key_hash;
 use super::memory::{BATCH, prefetch_records};
 use super::segment_file::{Attempt, SegmentFile};
 use super::{Value, Version, memory};
-use crate::delta::{Said, said, wrong};
+use crate::delta::{MarkedValue, decode, invalid_marker};
 use crate::error::Error;
 use crate::segment::block::Varied;
-use crate::segment::{Located, Records, filter_mask, prefetch_block};
+use crate::segment::{RecordLocation, Records, filter_mask, prefetch_block};
 
 /// The segments of one partition.
 #[derive(Clone, Copy)]
@@ -29,18 +29,18 @@ struct Stack<'a> {
 }
 
 /// The number of lookups that query the base's filter after a miss, as in `memory.rs`.
-const DOUBTS: u32 = 32;
+const FILTERED_LOOKUPS: u32 = 32;
 
 thread_local! {
-    static DOUBT: Cell<u32> = const { Cell::new(0) };
+    static FILTERED_LOOKUPS_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Removes the delta marker; `None` for a removed key.
 fn unmark<'a>(segment: &SegmentFile, marked: Value<'a>) -> Result<Option<Value<'a>>, Error> {
-    match said(&marked) {
-        Some(Said::Value(_)) => Ok(Some(marked.without_last())),
-        Some(Said::Removed) => Ok(None),
-        None => Err(wrong(&segment.place)),
+    match decode(&marked) {
+        Some(MarkedValue::Value(_)) => Ok(Some(marked.without_last())),
+        Some(MarkedValue::Removed) => Ok(None),
+        None => Err(invalid_marker(&segment.place)),
     }
 }
 
@@ -87,13 +87,13 @@ impl Version {
     #[inline(never)]
     pub(super) fn get_layered(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         let hash = key_hash(key);
-        let stack = self.stack(key).ok_or_else(|| self.not_here(key))?;
+        let stack = self.stack(key).ok_or_else(|| self.key_not_local(key))?;
         if let Some(found) = self.find_in_maps(stack, hash, key) {
             return found;
         }
         let read =
             |segment: &SegmentFile, located| segment.read(located, hash, key).map(Attempt::Ready);
-        match first_of(stack, hash, read)? {
+        match find_first(stack, hash, read)? {
             Attempt::Ready(found) => Ok(found),
             Attempt::WouldBlock => unreachable!("a plain read waits"),
         }
@@ -103,11 +103,11 @@ impl Version {
     #[inline(never)]
     pub(super) fn try_get_layered(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
         let hash = key_hash(key);
-        let stack = self.stack(key).ok_or_else(|| self.not_here(key))?;
+        let stack = self.stack(key).ok_or_else(|| self.key_not_local(key))?;
         if let Some(found) = self.find_in_maps(stack, hash, key) {
             return found.map(Attempt::Ready);
         }
-        first_of(stack, hash, |segment, located| {
+        find_first(stack, hash, |segment, located| {
             segment.try_read(located, hash, key)
         })
     }
@@ -123,7 +123,7 @@ impl Version {
         }
         stack.prefetch(hash, false);
         let found = find(stack, stack.deltas, hash, key);
-        self.is_whole().then_some(found)
+        self.is_intact().then_some(found)
     }
 
     /// Implements [`Version::get_many`] for a version with layers.
@@ -140,7 +140,7 @@ impl Version {
             };
             let before = out.len();
             find_batch(&stacks, batch, out);
-            if !self.is_whole() {
+            if !self.is_intact() {
                 out.truncate(before);
                 out.extend(batch.iter().map(|key| self.get_layered(key)));
             }
@@ -149,10 +149,10 @@ impl Version {
 }
 
 /// Returns the result of the first layer that has the key, using `read`.
-fn first_of<'a>(
+fn find_first<'a>(
     stack: Stack<'a>,
     hash: u64,
-    read: impl Fn(&'a SegmentFile, Located) -> Result<Attempt<'a>, Error>,
+    read: impl Fn(&'a SegmentFile, RecordLocation) -> Result<Attempt<'a>, Error>,
 ) -> Result<Attempt<'a>, Error> {
     for delta in stack.deltas {
         let Some(located) = delta.index.locate(hash) else {
@@ -172,11 +172,11 @@ fn first_of<'a>(
 
 /// The layer in which a key of a batch is looked up first.
 #[derive(Clone, Copy)]
-struct Picked<'a> {
+struct LayerChoice<'a> {
     segment: &'a SegmentFile,
-    located: Option<Located>,
+    located: Option<RecordLocation>,
     /// The number of deltas that were skipped or are being read.
-    asked: usize,
+    deltas_checked: usize,
     is_base: bool,
 }
 
@@ -186,7 +186,7 @@ fn find_batch<'a>(
     keys: &[&[u8]],
     out: &mut Vec<Result<Option<Value<'a>>, Error>>,
 ) {
-    let doubt = DOUBT.get();
+    let doubt = FILTERED_LOOKUPS_LEFT.get();
     let mut hashes = [0; BATCH];
     for ((stack, key), hash) in stacks.iter().zip(keys).zip(&mut hashes) {
         *hash = key_hash(key);
@@ -194,13 +194,13 @@ fn find_batch<'a>(
     }
     let mut picks = [None; BATCH];
     for ((stack, hash), pick) in stacks.iter().zip(hashes).zip(&mut picks) {
-        let picked = first_pick(*stack, hash, doubt > 0);
+        let picked = choose_layer(*stack, hash, doubt > 0);
         if let Some(located) = &picked.located {
             prefetch_records(picked.segment, located);
         }
         *pick = Some(picked);
     }
-    for Picked {
+    for LayerChoice {
         segment, located, ..
     } in picks.iter().flatten()
     {
@@ -223,43 +223,45 @@ fn find_batch<'a>(
         };
         let found = match found {
             Ok(Some(marked)) if !picked.is_base => unmark(picked.segment, marked),
-            Ok(None) if !picked.is_base => find(*stack, &stack.deltas[picked.asked..], hash, key),
+            Ok(None) if !picked.is_base => {
+                find(*stack, &stack.deltas[picked.deltas_checked..], hash, key)
+            }
             found => found,
         };
         absent |= matches!(found, Ok(None));
         out.push(found);
     }
-    DOUBT.set(if absent {
-        DOUBTS
+    FILTERED_LOOKUPS_LEFT.set(if absent {
+        FILTERED_LOOKUPS
     } else {
         doubt.saturating_sub(keys.len() as u32)
     });
 }
 
-fn first_pick(stack: Stack<'_>, hash: u64, doubts: bool) -> Picked<'_> {
+fn choose_layer(stack: Stack<'_>, hash: u64, doubts: bool) -> LayerChoice<'_> {
     let mask = filter_mask(hash);
     for (at, delta) in stack.deltas.iter().enumerate() {
         if delta.index.may_contain_mask(hash, &mask)
-            && let Some(located) = delta.index.place(hash)
+            && let Some(located) = delta.index.locate_unfiltered(hash)
         {
-            return Picked {
+            return LayerChoice {
                 segment: delta,
                 located: Some(located),
-                asked: at + 1,
+                deltas_checked: at + 1,
                 is_base: false,
             };
         }
     }
     let base = stack.base;
     let is_possible = !doubts || base.index.may_contain_mask(hash, &mask);
-    Picked {
+    LayerChoice {
         segment: base,
         located: if is_possible {
-            base.index.place(hash)
+            base.index.locate_unfiltered(hash)
         } else {
             None
         },
-        asked: stack.deltas.len(),
+        deltas_checked: stack.deltas.len(),
         is_base: true,
     }
 }

@@ -15,18 +15,18 @@ use super::Value;
 use super::segment_file::SegmentFile;
 use crate::error::Error;
 use crate::segment::block::Varied;
-use crate::segment::{Located, Records, prefetch_block};
+use crate::segment::{RecordLocation, Records, prefetch_block};
 
 /// The number of concurrent lookups in a batch: enough to keep the memory busy, few enough that prefetched lines stay
 /// in the second-level cache.
 pub const BATCH: usize = 16;
 
 /// The number of lookups that query the filter after a miss.
-const DOUBTS: u32 = 32;
+const FILTERED_LOOKUPS: u32 = 32;
 
 thread_local! {
     /// The number of this thread's next lookups that query the filter.
-    static DOUBT: Cell<u32> = const { Cell::new(0) };
+    static FILTERED_LOOKUPS_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
 #[inline]
@@ -35,15 +35,15 @@ pub fn find<'a>(
     hash: u64,
     key: &[u8],
 ) -> Result<Option<Value<'a>>, Error> {
-    let doubt = DOUBT.get();
+    let doubt = FILTERED_LOOKUPS_LEFT.get();
     let found = if doubt > 0 && !segment.index.may_contain(hash) {
         Ok(None)
     } else {
         segment.find_mapped(hash, key)
     };
     match found {
-        Ok(None) => DOUBT.set(DOUBTS),
-        _ if doubt > 0 => DOUBT.set(doubt - 1),
+        Ok(None) => FILTERED_LOOKUPS_LEFT.set(FILTERED_LOOKUPS),
+        _ if doubt > 0 => FILTERED_LOOKUPS_LEFT.set(doubt - 1),
         _ => {}
     }
     found
@@ -56,7 +56,7 @@ pub fn find_batch<'a>(
     keys: &[&[u8]],
     out: &mut Vec<Result<Option<Value<'a>>, Error>>,
 ) {
-    let doubt = DOUBT.get();
+    let doubt = FILTERED_LOOKUPS_LEFT.get();
     let mut hashes = [0; BATCH];
     for ((segment, key), hash) in segments.iter().zip(keys).zip(&mut hashes) {
         *hash = key_hash(key);
@@ -70,7 +70,7 @@ pub fn find_batch<'a>(
         if doubt > 0 && !segment.index.may_contain(hash) {
             continue;
         }
-        *place = segment.index.place(hash);
+        *place = segment.index.locate_unfiltered(hash);
         if let Some(located) = place {
             prefetch_records(segment, located);
         }
@@ -91,8 +91,8 @@ pub fn find_batch<'a>(
         absent |= matches!(found, Ok(None));
         out.push(found);
     }
-    DOUBT.set(if absent {
-        DOUBTS
+    FILTERED_LOOKUPS_LEFT.set(if absent {
+        FILTERED_LOOKUPS
     } else {
         doubt.saturating_sub(keys.len() as u32)
     });
@@ -100,7 +100,7 @@ pub fn find_batch<'a>(
 
 /// Prefetches what is read next. For varied segments that is only the block header, which locates the records.
 #[inline(always)]
-pub fn prefetch_records(segment: &SegmentFile, located: &Located) {
+pub fn prefetch_records(segment: &SegmentFile, located: &RecordLocation) {
     let bytes = segment.mapped(located.range);
     match &segment.index.records {
         Records::Varied(_) => Varied::prefetch_ends(bytes, located.candidates),

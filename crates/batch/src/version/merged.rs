@@ -89,15 +89,18 @@ impl Version {
         const TRIES_PER_RECORD: usize = 8;
         let mut sample = Sampled::default();
         let mut left = bytes;
-        let here: Vec<u32> = self.partitions_here().iter().collect();
-        let records: u64 = self.here().map(|it| it.index.footer.record_count).sum();
-        let mut take = |sample: &mut Sampled, stepped: super::walk::Stepped| {
+        let here: Vec<u32> = self.local_partitions().iter().collect();
+        let records: u64 = self
+            .local_segments()
+            .map(|it| it.index.footer.record_count)
+            .sum();
+        let mut take = |sample: &mut Sampled, stepped: super::walk::WalkStep| {
             let size = stepped.key.len() as u64 + stepped.value_size();
             if sample.records.len() == count {
                 return Ok(());
             }
             if size > left {
-                sample.is_cut = true;
+                sample.is_truncated = true;
                 return Ok(());
             }
             left -= size;
@@ -115,7 +118,7 @@ impl Version {
         }
         let mut seen = HashSet::new();
         for draw in 0..count.saturating_mul(TRIES_PER_RECORD) as u64 {
-            let is_full = sample.is_cut && !sample.records.is_empty();
+            let is_full = sample.is_truncated && !sample.records.is_empty();
             if sample.records.len() >= count || is_full {
                 break;
             }

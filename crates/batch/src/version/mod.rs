@@ -10,7 +10,7 @@
 //!   wait for the disk (`RWF_NOWAIT`), so that a serving thread never blocks.
 //!
 //! A delta has layers below it (`layers.rs`). Their files are in its own folder or, where it was built, in theirs
-//! (`below.rs`).
+//! (`lower_layers.rs`).
 //!
 //! Invariants:
 //!
@@ -19,12 +19,12 @@
 //! 3. An absent key, a damaged block and a key whose partition is not in the folder (`partitions.rs`) yield different
 //!    results.
 //! 4. A file that is truncated while it is open is damage like any other: a caller that takes a borrowed [`Value`]
-//!    from the map checks [`Version::is_whole`] after it last used the value (`bus_fault.rs`).
+//!    from the map checks [`Version::is_intact`] after it last used the value (`bus_fault.rs`).
 
-mod below;
 mod bus_fault;
 pub mod files;
 mod layers;
+mod lower_layers;
 mod memory;
 mod merged;
 mod partitions;
@@ -44,8 +44,8 @@ use larder_types::{SlotPrefix, StoreName, key_hash};
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry, partition_of};
 use crate::segment::{Footer, IndexArena, IndexBytes};
-pub use below::{joined, joined_in_folder};
 use bus_fault::MapState;
+pub use lower_layers::{resolve_in_folder, resolve_place};
 pub use partitions::Partitions;
 pub use publish::StoreDir;
 pub use segment_file::Attempt;
@@ -105,7 +105,7 @@ pub struct Version {
     /// The layers above it for each partition, newest first; empty for a version without layers.
     deltas: Vec<Vec<SegmentFile>>,
     /// The total size of the segments that are present.
-    size_here_bytes: u64,
+    local_size_bytes: u64,
     state: Arc<MapState>,
     resident_bytes: AtomicU64,
 }
@@ -117,7 +117,7 @@ impl Version {
     /// # Errors
     /// [`Error::Corrupted`] for damage, including missing files; [`Error::Io`] if a file cannot be read.
     pub fn open(path: &Path) -> Result<Version, Error> {
-        Version::open_some(path, None)
+        Version::open_selected(path, None)
     }
 
     /// Like [`Version::open`], restricted to one partition that is in the folder.
@@ -125,10 +125,10 @@ impl Version {
     /// # Errors
     /// Like [`Version::open`].
     pub fn open_partition(path: &Path, partition: u32) -> Result<Version, Error> {
-        Version::open_some(path, Some(partition))
+        Version::open_selected(path, Some(partition))
     }
 
-    fn open_some(path: &Path, partition: Option<u32>) -> Result<Version, Error> {
+    fn open_selected(path: &Path, partition: Option<u32>) -> Result<Version, Error> {
         let manifest_path = path.join(Manifest::FILE);
         let shown = manifest_path.display().to_string();
         let place = format!("manifest {shown}");
@@ -143,16 +143,16 @@ impl Version {
             let one = Partitions::from_iter([partition]);
             if !here.includes(&one) {
                 return Err(Error::state(format!(
-                    "partition {partition} of the version in {} is not there",
+                    "partition {partition} of the version in {} does not exist",
                     path.display()
                 )));
             }
             here = one;
         }
-        let folders = below::folders(path, &manifest, &here)?;
+        let folders = lower_layers::layer_folders(path, &manifest, &here)?;
         let entries = here
             .iter()
-            .flat_map(|partition| manifest.entries_of(partition));
+            .flat_map(|partition| manifest.partition_entries(partition));
         let entries: Vec<&SegmentEntry> = entries.collect();
         let layers = (0..manifest.layer_count()).cycle();
         let opened = (entries.iter().zip(layers.clone()))
@@ -183,14 +183,14 @@ impl Version {
                 _ => deltas[partition].insert(0, mapped),
             }
         }
-        let size_here_bytes = entries.iter().map(|entry| entry.size_bytes).sum();
+        let local_size_bytes = entries.iter().map(|entry| entry.size_bytes).sum();
         Ok(Version {
             slots: SlotPrefix::new(format!("{}:", manifest.store).as_bytes()),
             manifest,
             path: path.to_owned(),
             segments,
             deltas,
-            size_here_bytes,
+            local_size_bytes,
             state,
             resident_bytes: AtomicU64::new(0),
         })
@@ -198,7 +198,7 @@ impl Version {
 
     /// Returns a version with no partitions and no folder here. If its manifest is not known, it only names its
     /// store.
-    pub fn elsewhere(store: &StoreName, manifest: Option<&Manifest>) -> Version {
+    pub fn without_partitions(store: &StoreName, manifest: Option<&Manifest>) -> Version {
         let manifest = manifest.cloned();
         let manifest = manifest.unwrap_or_else(|| Manifest::unknown(store.clone()));
         let mut segments = Vec::new();
@@ -209,7 +209,7 @@ impl Version {
             path: PathBuf::new(),
             segments,
             deltas: Vec::new(),
-            size_here_bytes: 0,
+            local_size_bytes: 0,
             state: Arc::new(MapState::default()),
             resident_bytes: AtomicU64::new(0),
         }
@@ -225,7 +225,7 @@ impl Version {
 
     /// Returns the memory that the version's indexes use, in bytes.
     pub fn index_memory_bytes(&self) -> usize {
-        self.here()
+        self.local_segments()
             .map(|segment| segment.index.memory_bytes())
             .sum()
     }
@@ -239,13 +239,13 @@ impl Version {
     /// Returns the footer of a partition's segment in the lowest layer.
     pub(crate) fn base_footer(&self, partition: usize) -> Result<&Footer, Error> {
         let segment = self.segments[partition].as_ref();
-        let segment = segment.ok_or_else(|| self.partition_not_here(partition))?;
+        let segment = segment.ok_or_else(|| self.partition_not_local(partition))?;
         Ok(&segment.index.footer)
     }
 
     /// Returns the memory that the directories use, in bytes.
     pub fn directory_bytes(&self) -> usize {
-        self.here()
+        self.local_segments()
             .map(|segment| segment.index.directory_bytes())
             .sum()
     }
@@ -261,7 +261,7 @@ impl Version {
         }
         let hash = key_hash(key);
         let Some(segment) = self.segment(key) else {
-            return Err(self.not_here(key));
+            return Err(self.key_not_local(key));
         };
         if let Some(found) = self.find_mapped(segment, hash, key) {
             return found;
@@ -285,7 +285,7 @@ impl Version {
             return None;
         }
         let found = memory::find(segment, hash, key);
-        self.is_whole().then_some(found)
+        self.is_intact().then_some(found)
     }
 
     /// Like [`Version::get`], but never blocks: it returns [`Attempt::WouldBlock`] instead, and the caller repeats
@@ -300,7 +300,7 @@ impl Version {
         }
         let hash = key_hash(key);
         let Some(segment) = self.segment(key) else {
-            return Err(self.not_here(key));
+            return Err(self.key_not_local(key));
         };
         if let Some(found) = self.find_mapped(segment, hash, key) {
             return found.map(Attempt::Ready);
@@ -317,7 +317,7 @@ impl Version {
         if self.has_layers() {
             return self.get_many_layered(keys, out);
         }
-        let Some(some) = self.here().next().filter(|_| self.is_resident()) else {
+        let Some(some) = self.local_segments().next().filter(|_| self.is_resident()) else {
             out.extend(keys.iter().map(|key| self.get(key)));
             return;
         };
@@ -336,7 +336,7 @@ impl Version {
             }
             let before = out.len();
             memory::find_batch(&segments[..batch.len()], batch, out);
-            if !self.is_whole() {
+            if !self.is_intact() {
                 out.truncate(before);
                 out.extend(batch.iter().map(|key| self.get(key)));
             }
@@ -363,7 +363,7 @@ impl Version {
     }
 
     /// Iterates over the segments that are present: those of the lowest layer in partition order, then the others.
-    fn here(&self) -> impl Iterator<Item = &SegmentFile> {
+    fn local_segments(&self) -> impl Iterator<Item = &SegmentFile> {
         let above = self.deltas.iter().flatten();
         self.segments.iter().flatten().chain(above)
     }
@@ -374,20 +374,20 @@ impl Version {
     /// [`Error::NotHere`].
     fn layers_of(&self, partition: usize) -> Result<impl Iterator<Item = &SegmentFile>, Error> {
         let base = self.segments[partition].as_ref();
-        let base = base.ok_or_else(|| self.partition_not_here(partition))?;
+        let base = base.ok_or_else(|| self.partition_not_local(partition))?;
         let above = self.deltas.get(partition).into_iter().flatten();
         Ok(above.chain(std::iter::once(base)))
     }
 
     /// Returns the partitions that are in the folder.
-    pub fn partitions_here(&self) -> Partitions {
+    pub fn local_partitions(&self) -> Partitions {
         let all = (0..).zip(&self.segments);
         let here = all.filter_map(|(partition, segment)| segment.as_ref().map(|_| partition));
         here.collect()
     }
 
     pub fn has_any_partition(&self) -> bool {
-        self.here().next().is_some()
+        self.local_segments().next().is_some()
     }
 
     /// Returns the hash slot of a key of the store.
@@ -403,22 +403,22 @@ impl Version {
     /// Returns whether the partition of `key` is present. Callers that handle other keys differently check this
     /// first.
     #[inline]
-    pub fn holds(&self, key: &[u8]) -> bool {
+    pub fn has_partition_of(&self, key: &[u8]) -> bool {
         self.segment(key).is_some()
     }
 
     /// Returns the total size of the segments that are present, in bytes.
-    pub fn size_here_bytes(&self) -> u64 {
-        self.size_here_bytes
+    pub fn local_size_bytes(&self) -> u64 {
+        self.local_size_bytes
     }
 
     #[cold]
-    fn not_here(&self, key: &[u8]) -> Error {
-        self.partition_not_here(self.segment_index(key))
+    fn key_not_local(&self, key: &[u8]) -> Error {
+        self.partition_not_local(self.segment_index(key))
     }
 
     #[cold]
-    fn partition_not_here(&self, partition: usize) -> Error {
+    fn partition_not_local(&self, partition: usize) -> Error {
         Error::NotHere {
             place: self.path.display().to_string(),
             partition: partition as u32,
@@ -440,13 +440,13 @@ impl Version {
     /// that page reads as zeros. A value there that was verified just before the truncation and read just after it is
     /// not detected.
     #[inline]
-    pub fn is_whole(&self) -> bool {
-        self.state.is_whole()
+    pub fn is_intact(&self) -> bool {
+        self.state.is_intact()
     }
 
     /// Returns the error for a borrowed value that was returned before its version lost pages.
     #[cold]
-    pub fn lost(&self) -> Error {
+    pub fn lost_pages_error(&self) -> Error {
         Error::corrupted(
             format!("version {}", self.path.display()),
             "a file was cut, or could not be read, while a value was taken from it",
@@ -458,17 +458,17 @@ impl Version {
         let resident_bytes = self.resident_bytes.load(Ordering::Relaxed);
         Residency {
             resident_bytes,
-            total_bytes: self.size_here_bytes,
+            total_bytes: self.local_size_bytes,
         }
     }
 
     /// Queries the kernel for the pages in the page cache. Takes about 4 ms per GB: call it periodically, off the
     /// serving threads.
     pub fn refresh_residency(&self) -> Residency {
-        let resident_bytes = self.here().map(SegmentFile::resident_bytes).sum();
+        let resident_bytes = self.local_segments().map(SegmentFile::resident_bytes).sum();
         self.resident_bytes.store(resident_bytes, Ordering::Relaxed);
         self.state
-            .set_resident(resident_bytes == self.size_here_bytes);
+            .set_resident(resident_bytes == self.local_size_bytes);
         self.residency()
     }
 }

@@ -26,7 +26,7 @@ pub struct Partitions(BTreeSet<u32>);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Note {
+struct PartitionList {
     /// First and last, both inclusive; in ascending order.
     here: Vec<(u32, u32)>,
 }
@@ -93,11 +93,13 @@ impl Partitions {
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
         let wrong = |detail: String| Error::corrupted(path.display().to_string(), detail);
-        let note: Note =
+        let note: PartitionList =
             serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
         let fits = |&(first, last): &(u32, u32)| first <= last && last < manifest.partitions;
         if !note.here.iter().all(fits) {
-            return Err(wrong("it names partitions that the version has not".into()));
+            return Err(wrong(
+                "it names partitions that the version does not have".into(),
+            ));
         }
         let ranges = note.here.into_iter();
         Ok(Partitions(
@@ -110,7 +112,7 @@ impl Partitions {
     /// # Errors
     /// [`Error::Io`].
     pub fn write(&self, folder: &Path) -> Result<(), Error> {
-        let note = Note {
+        let note = PartitionList {
             here: self.ranges(),
         };
         let bytes = serde_json::to_vec(&note).expect("plain structs become JSON");
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_name_the_partitions_that_hold_them() {
+    fn slots_map_to_their_partitions() {
         let of = |slots: &[(u16, u16)], count| -> Vec<u32> {
             let slots = slots.iter().copied();
             Partitions::of_slots(slots, count).iter().collect()
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_holds_ranges() {
+    fn the_list_is_stored_as_ranges() {
         let some = Partitions::of_slots([(0, 4095), (12_288, 16_383)], 8);
         assert_eq!(some.ranges(), [(0, 1), (6, 7)]);
         assert_eq!(Partitions::all(8).without(&some).ranges(), [(2, 5)]);

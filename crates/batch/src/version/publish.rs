@@ -130,7 +130,7 @@ impl StoreDir {
             Some(version) => Ok(Some(version)),
             None => Err(Error::corrupted(
                 path.display().to_string(),
-                "it is not a link to a version's folder beside it; link it to the version that should be live",
+                "it is not a link to the folder of a version of the store; link it to the version that should be live",
             )),
         }
     }

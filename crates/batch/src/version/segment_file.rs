@@ -14,14 +14,14 @@ use std::sync::Arc;
 use memmap2::{Advice, Mmap, MmapOptions};
 
 use super::Value;
-use super::bus_fault::{MapState, Watched, watch};
+use super::bus_fault::{MapState, MapWatch, watch};
 use super::files::open_regular;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::segment::block::{Block, BlockValue, LargeRef, Varied, find_plain};
 use crate::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
 use crate::segment::{
-    BlockRange, Codec, Footer, FoundValue, IndexBytes, Located, Records, SegmentIndex,
+    BlockRange, Codec, Footer, FoundValue, IndexBytes, RecordLocation, Records, SegmentIndex,
 };
 
 /// The result of a lookup that must not block.
@@ -39,7 +39,7 @@ pub struct SegmentFile {
     path: PathBuf,
     file: File,
     /// Declared before the map, so that it is dropped first.
-    _watched: Watched,
+    _watched: MapWatch,
     map: Mmap,
 }
 
@@ -74,7 +74,7 @@ impl OpenedSegment {
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         if size != entry.size_bytes {
             let detail = format!(
-                "it has {size} bytes, the manifest says {}",
+                "it has {size} bytes, the manifest lists {}",
                 entry.size_bytes
             );
             return Err(Error::corrupted(place, detail));
@@ -84,10 +84,10 @@ impl OpenedSegment {
         }
         let (mut header, mut footer) = ([0; HEADER_SIZE], [0; FOOTER_SIZE]);
         file.read_exact_at(&mut header, 0)
-            .map_err(|error| failed(&place, &path, error))?;
+            .map_err(|error| read_error(&place, &path, error))?;
         let format = check_header(&place, &header)?;
         file.read_exact_at(&mut footer, size - FOOTER_SIZE as u64)
-            .map_err(|error| failed(&place, &path, error))?;
+            .map_err(|error| read_error(&place, &path, error))?;
         let footer = Footer::decode(&place, &footer, size, format)?;
         let expected = (entry.partition.0, manifest.partitions, entry.record_count);
         if (footer.partition, footer.partitions, footer.record_count) != expected {
@@ -117,7 +117,7 @@ impl OpenedSegment {
         let start = HEADER_SIZE as u64 + self.footer.data_size;
         self.file
             .read_exact_at(sections, start)
-            .map_err(|error| failed(&self.place, &self.path, error))
+            .map_err(|error| read_error(&self.place, &self.path, error))
     }
 
     /// Verifies the index and maps the file. `state` records lost pages.
@@ -166,7 +166,7 @@ impl SegmentFile {
         {
             return Ok(found.map(|value| Value(Cow::Borrowed(value))));
         }
-        match self.index.place(hash) {
+        match self.index.locate_unfiltered(hash) {
             None => Ok(None),
             Some(located) => self.find_located(located, hash, key),
         }
@@ -176,7 +176,7 @@ impl SegmentFile {
     #[inline]
     pub fn find_located(
         &self,
-        located: Located,
+        located: RecordLocation,
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Value<'_>>, Error> {
@@ -213,7 +213,7 @@ impl SegmentFile {
         large: LargeRef,
     ) -> Result<Value<'a>, Error> {
         let stored =
-            extent(bytes, large.offset, large.stored_size).ok_or_else(|| self.cut_off(range))?;
+            extent(bytes, large.offset, large.stored_size).ok_or_else(|| self.truncated(range))?;
         large
             .open(&self.place, range.index, stored, &self.index.codec)
             .map(Value)
@@ -221,10 +221,10 @@ impl SegmentFile {
 
     /// Returns the error for a checksum that does not match.
     #[cold]
-    pub fn damaged(&self, located: Located, bytes: &[u8]) -> Error {
+    pub fn damaged(&self, located: RecordLocation, bytes: &[u8]) -> Error {
         match &self.index.records {
             Records::Uniform(uniform) => uniform.damaged(&self.place, located.range.index, bytes),
-            _ => self.damaged_block(located.range, "a record's check does not fit"),
+            _ => self.damaged_block(located.range, "a record's checksum does not match"),
         }
     }
 
@@ -237,7 +237,7 @@ impl SegmentFile {
     #[inline(never)]
     fn find_any(
         &self,
-        located: Located,
+        located: RecordLocation,
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Value<'_>>, Error> {
@@ -258,7 +258,7 @@ impl SegmentFile {
     /// Looks `key` up with one positioned read of its block or its records, which may block on the disk.
     pub fn read(
         &self,
-        located: Located,
+        located: RecordLocation,
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Value<'static>>, Error> {
@@ -273,18 +273,18 @@ impl SegmentFile {
     /// Looks `key` up if that does not block.
     pub fn try_read(
         &self,
-        located: Located,
+        located: RecordLocation,
         hash: u64,
         key: &[u8],
     ) -> Result<Attempt<'static>, Error> {
         self.find_by(located, hash, key, &|offset, bytes| {
-            self.read_without_waiting(offset, bytes)
+            self.read_cached(offset, bytes)
         })
     }
 
     fn find_by(
         &self,
-        located: Located,
+        located: RecordLocation,
         hash: u64,
         key: &[u8],
         read: &ReadAt<'_>,
@@ -322,7 +322,7 @@ impl SegmentFile {
             Some(BlockValue::Large(large)) => {
                 let end = large.offset.checked_add(large.stored_size);
                 if end.is_none_or(|end| end > range.end - range.start) {
-                    return Err(self.cut_off(range));
+                    return Err(self.truncated(range));
                 }
                 let mut stored = vec![0; large.stored_size as usize];
                 if !read(range.start + large.offset, &mut stored)? {
@@ -340,18 +340,18 @@ impl SegmentFile {
     /// Returns the bytes of a block and the part of its extents that was read with it; `None` if that would block and
     /// must not.
     fn read_block(&self, range: BlockRange, read: &ReadAt<'_>) -> Result<Option<Vec<u8>>, Error> {
-        let whole = range.end - range.start;
-        let mut bytes = vec![0; whole.min(WHOLE_READ_BYTES_MAX) as usize];
+        let complete = range.end - range.start;
+        let mut bytes = vec![0; complete.min(WHOLE_READ_BYTES_MAX) as usize];
         loop {
             if !read(range.start, &mut bytes)? {
                 return Ok(None);
             }
-            let needed = self.size_needed(&bytes, whole);
+            let needed = self.size_needed(&bytes, complete);
             if needed <= bytes.len() as u64 {
                 return Ok(Some(bytes));
             }
-            if needed > whole {
-                return Err(self.cut_off(range));
+            if needed > complete {
+                return Err(self.truncated(range));
             }
             bytes.resize(needed as usize, 0);
         }
@@ -359,13 +359,13 @@ impl SegmentFile {
 
     /// Returns the size of a block without its extents, or of its header if not even that is known, from the bytes at
     /// its front.
-    pub fn size_needed(&self, front: &[u8], whole: u64) -> u64 {
+    pub fn size_needed(&self, front: &[u8], complete: u64) -> u64 {
         let needed = match &self.index.records {
             Records::Sealed(_) => Block::size_needed(front),
             Records::Varied(_) => Varied::size_needed(front),
             Records::Uniform(_) => None,
         };
-        needed.map_or(whole, |needed| needed as u64)
+        needed.map_or(complete, |needed| needed as u64)
     }
 
     /// Fills `bytes` from `offset` on; may block on the disk.
@@ -375,11 +375,11 @@ impl SegmentFile {
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         self.file
             .read_exact_at(bytes, offset)
-            .map_err(|error| failed(&self.place, &self.path, error))
+            .map_err(|error| read_error(&self.place, &self.path, error))
     }
 
     /// Reads only from the page cache; returns false if not all bytes are there.
-    fn read_without_waiting(&self, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+    fn read_cached(&self, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
         let part = libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
@@ -515,7 +515,7 @@ impl SegmentFile {
     }
 
     #[cold]
-    fn cut_off(&self, range: BlockRange) -> Error {
+    fn truncated(&self, range: BlockRange) -> Error {
         Error::corrupted(
             format!("{}, block {}", self.place, range.index),
             "a record points outside of its block's place",
@@ -537,7 +537,7 @@ fn pieces(map: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> + us
 
 /// Converts a read error. A file that ends early was truncated after it was opened: that is damage, not a disk error.
 #[cold]
-fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
+fn read_error(place: &str, path: &Path, error: std::io::Error) -> Error {
     if error.kind() == ErrorKind::UnexpectedEof {
         return Error::corrupted(place, "the file was cut while it was open");
     }

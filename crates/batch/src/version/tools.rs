@@ -7,7 +7,7 @@ use larder_types::key_hash;
 use super::segment_file::SegmentFile;
 use super::walk::{BlockReader, Record, WINDOW_BYTES, Walk};
 use super::{Partitions, Version};
-use crate::delta::said;
+use crate::delta::decode;
 use crate::error::{Error, show_key};
 use crate::manifest::{SegmentEntry, slots_of};
 
@@ -29,7 +29,7 @@ pub struct VerifyReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sampled {
     pub records: Vec<Record>,
-    pub is_cut: bool,
+    pub is_truncated: bool,
 }
 
 /// Keys of a scan, and the cursor at which it continues; 0 at the end.
@@ -40,7 +40,7 @@ pub struct ScanPage {
 }
 
 /// The number of records between two checks for cancellation.
-const ASK_EVERY: u64 = 4096;
+const CANCEL_CHECK_RECORDS: u64 = 4096;
 
 impl Version {
     /// Reads everything that is present and checks it against every checksum and rule of the format. `progress` is
@@ -49,7 +49,7 @@ impl Version {
     /// # Errors
     /// [`Error::Corrupted`] for the first damage found; [`Error::Cancelled`].
     pub fn verify(&self, progress: &dyn Fn(u64) -> bool) -> Result<VerifyReport, Error> {
-        self.verify_partitions(&self.partitions_here(), progress)
+        self.verify_partitions(&self.local_partitions(), progress)
     }
 
     /// Like [`Version::verify`], restricted to some partitions.
@@ -67,7 +67,7 @@ impl Version {
             return Err(Error::corrupted(
                 format!("version {}", self.path.display()),
                 format!(
-                    "it has {} records, the manifest says {}",
+                    "it has {} records, the manifest lists {}",
                     report.record_count, self.manifest.record_count
                 ),
             ));
@@ -88,16 +88,16 @@ impl Version {
     ) -> Result<VerifyReport, Error> {
         let mut report = VerifyReport::default();
         for partition in partitions.iter() {
-            let entries: Vec<&SegmentEntry> = self.manifest.entries_of(partition).collect();
+            let entries: Vec<&SegmentEntry> = self.manifest.partition_entries(partition).collect();
             let segments: Vec<&SegmentFile> = self.layers_of(partition as usize)?.collect();
-            let wanted: Vec<_> = (entries.iter().zip(segments.iter().rev()))
+            let selected: Vec<_> = (entries.iter().zip(segments.iter().rev()))
                 .filter(|(entry, _)| is_wanted(entry))
                 .collect();
             let mut records = 0;
-            for (entry, segment) in &wanted {
+            for (entry, segment) in &selected {
                 records = self.verify_segment(entry, segment, &mut report, progress)?;
             }
-            report.record_count += if wanted.len() == entries.len() && self.has_layers() {
+            report.record_count += if selected.len() == entries.len() && self.has_layers() {
                 self.count_merged(partition as usize, &|| progress(report.size_bytes))?
             } else {
                 records
@@ -111,7 +111,7 @@ impl Version {
         let mut count = 0;
         while walk.step()?.is_some() {
             count += 1;
-            if count % ASK_EVERY == 0 && !go_on() {
+            if count % CANCEL_CHECK_RECORDS == 0 && !go_on() {
                 return Err(Error::Cancelled);
             }
         }
@@ -127,7 +127,7 @@ impl Version {
         progress: &dyn Fn(u64) -> bool,
     ) -> Result<u64, Error> {
         let mut digest = entry.begin_digest();
-        read_through(segment, &mut |bytes| {
+        read_file(segment, &mut |bytes| {
             digest.update(bytes);
             report.size_bytes += bytes.len() as u64;
             progress(report.size_bytes)
@@ -138,7 +138,7 @@ impl Version {
             return Err(Error::corrupted(
                 &segment.place,
                 format!(
-                    "it has {records} records, the manifest says {}",
+                    "it has {records} records, the manifest lists {}",
                     entry.record_count
                 ),
             ));
@@ -147,7 +147,10 @@ impl Version {
         if digest != entry.digest {
             return Err(Error::corrupted(
                 &segment.place,
-                format!("its digest is {digest}, the manifest says {}", entry.digest),
+                format!(
+                    "its digest is {digest}, the manifest lists {}",
+                    entry.digest
+                ),
             ));
         }
         report.block_count += segment.index.footer.block_count;
@@ -164,10 +167,10 @@ impl Version {
         let (first_slot, last_slot) = slots_of(footer.partition, footer.partitions);
         let mut count = 0;
         let mut blocks = BlockReader::new(segment, WINDOW_BYTES);
-        let mut asked = 0;
+        let mut checked_at = 0;
         for index in 0..footer.block_count {
-            if count - asked >= ASK_EVERY {
-                asked = count;
+            if count - checked_at >= CANCEL_CHECK_RECORDS {
+                checked_at = count;
                 if !go_on() {
                     return Err(Error::Cancelled);
                 }
@@ -183,10 +186,10 @@ impl Version {
                     Error::corrupted(format!("{}, key {}", segment.place, show_key(key)), detail)
                 };
                 if segment.index.block_index(hash) != index
-                    || !segment.index.leads_to(hash, range, found.number)
+                    || !segment.index.would_read(hash, range, found.number)
                     || found.tag.is_some_and(|tag| tag != hash as u8)
                 {
-                    return Err(wrong("a lookup would not find it where it is"));
+                    return Err(wrong("a lookup would not find it at its position"));
                 }
                 let slot = self.slots.slot(key);
                 if footer.partitions > 1 && !(first_slot..=last_slot).contains(&slot) {
@@ -199,8 +202,8 @@ impl Version {
                     return Err(wrong("it is out of order"));
                 }
                 let value = found.value()?;
-                if footer.is_delta && said(&value).is_none() {
-                    return Err(crate::delta::wrong(&segment.place));
+                if footer.is_delta && decode(&value).is_none() {
+                    return Err(crate::delta::invalid_marker(&segment.place));
                 }
                 last = Some((hash, key.into()));
                 count += 1;
@@ -214,12 +217,12 @@ impl Version {
     /// called with the bytes done and returns whether to continue. Errors are left to the lookups that meet them.
     pub fn warm(&self, progress: &dyn Fn(u64) -> bool) {
         let mut done = 0;
-        for segment in self.here() {
-            let go_on = segment.load(&mut |bytes| {
+        for segment in self.local_segments() {
+            let should_continue = segment.load(&mut |bytes| {
                 done += bytes;
                 progress(done)
             });
-            if !go_on {
+            if !should_continue {
                 break;
             }
             if !segment.populate(&mut || progress(done)) {
@@ -231,7 +234,7 @@ impl Version {
 
     /// Releases the memory in pieces and calls `step` after each. This includes the page cache of unlinked files.
     pub fn release(self, step: &dyn Fn()) {
-        for segment in self.here() {
+        for segment in self.local_segments() {
             segment.release(step);
         }
     }
@@ -255,7 +258,7 @@ impl Version {
         if self.has_layers() {
             return self.sample_layered(count, bytes, seed);
         }
-        let here: Vec<&SegmentFile> = self.here().collect();
+        let here: Vec<&SegmentFile> = self.local_segments().collect();
         let records_here: u64 = here.iter().map(|it| it.index.footer.record_count).sum();
         let few = records_here <= count as u64;
         let tries = if few {
@@ -270,7 +273,7 @@ impl Version {
                     return Ok(());
                 }
                 if size > left {
-                    sample.is_cut = true;
+                    sample.is_truncated = true;
                     return Ok(());
                 }
                 left -= size;
@@ -280,7 +283,7 @@ impl Version {
             })
         };
         for draw in 0..tries {
-            let is_full = sample.is_cut && !sample.records.is_empty();
+            let is_full = sample.is_truncated && !sample.records.is_empty();
             if sample.records.len() >= count || is_full {
                 break;
             }
@@ -313,11 +316,11 @@ impl Version {
     /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for an invalid cursor; [`Error::NotHere`] if the
     /// cursor's partition is not present.
     pub fn scan(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
-        self.scan_of(cursor, count, &|_| true)
+        self.scan_partitions(cursor, count, &|_| true)
     }
 
     /// Like [`Version::scan`], restricted to the partitions that `is_wanted` selects.
-    pub fn scan_of(
+    pub fn scan_partitions(
         &self,
         cursor: u64,
         count: usize,
@@ -343,7 +346,7 @@ impl Version {
             }
             let Some(segment) = segment else {
                 if at == first {
-                    return Err(self.partition_not_here(at));
+                    return Err(self.partition_not_local(at));
                 }
                 page.next_cursor = (at as u64) << CURSOR_BLOCK_BITS;
                 return Ok(page);
@@ -370,7 +373,7 @@ impl Version {
     }
 }
 
-fn read_through(segment: &SegmentFile, each: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), Error> {
+fn read_file(segment: &SegmentFile, each: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), Error> {
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = 0;
     while offset < segment.size() {

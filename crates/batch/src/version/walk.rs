@@ -9,7 +9,7 @@ use larder_types::{KEY_BYTES_MAX, key_hash};
 
 use super::Version;
 use super::segment_file::SegmentFile;
-use crate::delta::{Said, said, wrong};
+use crate::delta::{MarkedValue, decode, invalid_marker};
 use crate::error::Error;
 use crate::segment::block::{Block, FoundValue, LargeRef, Varied};
 use crate::segment::{BlockRange, RecordRef, Records};
@@ -49,7 +49,7 @@ impl<'a> BlockReader<'a> {
     pub fn each_record(
         &mut self,
         range: BlockRange,
-        each: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
+        each: &mut dyn FnMut(WalkedRecord<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let segment = self.segment;
         match &segment.index.records {
@@ -77,12 +77,13 @@ impl<'a> BlockReader<'a> {
                 let block = Varied::parse(bytes, range.index);
                 let block =
                     block.filter(|block| block.has_intact_head() && block.count() as u64 == count);
-                let block = block.ok_or_else(|| wrong("the check of its head does not fit"))?;
+                let block =
+                    block.ok_or_else(|| wrong("the checksum of its header does not match"))?;
                 let mut end = block.size().unwrap_or(0) as u64;
                 for number in 0..count as u32 {
                     let record = block
                         .record(number)
-                        .ok_or_else(|| wrong("a record's check does not fit"))?;
+                        .ok_or_else(|| wrong("a record's checksum does not match"))?;
                     if let FoundValue::Large(large) = record.value {
                         end = end.max(large.offset.saturating_add(large.stored_size));
                     }
@@ -99,7 +100,7 @@ impl<'a> BlockReader<'a> {
     fn each_sealed(
         &mut self,
         range: BlockRange,
-        each: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
+        each: &mut dyn FnMut(WalkedRecord<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let segment = self.segment;
         let bytes = self.front(range)?;
@@ -110,7 +111,7 @@ impl<'a> BlockReader<'a> {
             each(found(segment, range, number, records.last_tag(), record)?)?;
             number += 1;
         }
-        if !records.is_whole() {
+        if !records.is_complete() {
             return Err(segment.damaged_block(range, "a record runs over its end"));
         }
         Ok(())
@@ -118,16 +119,16 @@ impl<'a> BlockReader<'a> {
 
     /// Returns the block at the front of `range`, and the part of its extents that was read with it.
     fn front(&mut self, range: BlockRange) -> Result<&[u8], Error> {
-        let whole = range.end - range.start;
-        let mut size = whole.min(WHOLE_READ_BYTES_MAX);
+        let complete = range.end - range.start;
+        let mut size = complete.min(WHOLE_READ_BYTES_MAX);
         loop {
             let segment = self.segment;
-            let needed = segment.size_needed(self.bytes(range.start, size)?, whole);
+            let needed = segment.size_needed(self.bytes(range.start, size)?, complete);
             // A damaged size is detected by its checksum, or by `Block::open`, which then lacks bytes.
-            if needed <= size || size == whole {
+            if needed <= size || size == complete {
                 return self.bytes(range.start, size);
             }
-            size = needed.min(whole);
+            size = needed.min(complete);
         }
     }
 
@@ -155,22 +156,22 @@ fn found<'a>(
     number: u64,
     tag: Option<u8>,
     record: RecordRef<'a>,
-) -> Result<Found<'a>, Error> {
+) -> Result<WalkedRecord<'a>, Error> {
     let key = record.key;
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err(segment.damaged_block(range, "a key's size is impossible"));
     }
     let value = match record.value {
-        FoundValue::Inline(value) => FoundAt::Here(value),
+        FoundValue::Inline(value) => ValueLocation::Here(value),
         FoundValue::Large(large) => {
             let end = large.offset.checked_add(large.stored_size);
             if end.is_none_or(|end| end > range.end - range.start) {
-                return Err(segment.damaged_block(range, "a large value lies outside"));
+                return Err(segment.damaged_block(range, "a large value is out of bounds"));
             }
-            FoundAt::Apart(LargeAt { range, large })
+            ValueLocation::Apart(LargeAt { range, large })
         }
     };
-    Ok(Found {
+    Ok(WalkedRecord {
         key,
         number,
         tag,
@@ -180,17 +181,17 @@ fn found<'a>(
 }
 
 /// A record during a walk. Large values are read only on request.
-pub struct Found<'a> {
+pub struct WalkedRecord<'a> {
     pub key: &'a [u8],
     /// The record's number in its block.
     pub number: u64,
     /// The hash byte that a sealed block stores for the record.
     pub tag: Option<u8>,
-    value: FoundAt<'a>,
+    value: ValueLocation<'a>,
     segment: &'a SegmentFile,
 }
 
-enum FoundAt<'a> {
+enum ValueLocation<'a> {
     Here(&'a [u8]),
     Apart(LargeAt),
 }
@@ -201,11 +202,11 @@ struct LargeAt {
     large: LargeRef,
 }
 
-impl<'a> Found<'a> {
+impl<'a> WalkedRecord<'a> {
     pub fn value_size(&self) -> u64 {
         match &self.value {
-            FoundAt::Here(value) => value.len() as u64,
-            FoundAt::Apart(apart) => apart.large.size,
+            ValueLocation::Here(value) => value.len() as u64,
+            ValueLocation::Apart(apart) => apart.large.size,
         }
     }
 
@@ -213,8 +214,8 @@ impl<'a> Found<'a> {
     /// [`Error::Corrupted`] if a large value is damaged, [`Error::Io`].
     pub fn value(&self) -> Result<Cow<'a, [u8]>, Error> {
         match &self.value {
-            FoundAt::Here(value) => Ok(Cow::Borrowed(value)),
-            FoundAt::Apart(apart) => apart.read(self.segment).map(Cow::Owned),
+            ValueLocation::Here(value) => Ok(Cow::Borrowed(value)),
+            ValueLocation::Apart(apart) => apart.read(self.segment).map(Cow::Owned),
         }
     }
 }
@@ -273,7 +274,7 @@ enum PendingValue {
 }
 
 /// A record whose value may not have been read yet.
-pub(super) struct Stepped {
+pub(super) struct WalkStep {
     /// As in [`Pending`].
     pub hash: u64,
     pub key: Box<[u8]>,
@@ -314,8 +315,8 @@ impl Cursor {
                     return Ok(());
                 }
                 let value = match &found.value {
-                    FoundAt::Here(value) => PendingValue::Here((*value).into()),
-                    FoundAt::Apart(apart) => PendingValue::Apart(*apart),
+                    ValueLocation::Here(value) => PendingValue::Here((*value).into()),
+                    ValueLocation::Apart(apart) => PendingValue::Apart(*apart),
                 };
                 let key = found.key.into();
                 pending.push_back(Pending { hash, key, value });
@@ -361,13 +362,13 @@ impl<V: Borrow<Version>> Walk<V> {
     }
 
     /// Returns the next record; a large value is not read yet.
-    pub(super) fn step(&mut self) -> Result<Option<Stepped>, Error> {
+    pub(super) fn step(&mut self) -> Result<Option<WalkStep>, Error> {
         while self.partition < self.end {
             let version: &Version = self.version.borrow();
             let layers = version.layers_of(self.partition)?;
             if self.cursors.is_empty() {
-                let begun = version.layers_of(self.partition)?;
-                self.cursors = begun
+                let started = version.layers_of(self.partition)?;
+                self.cursors = started
                     .map(|segment| Cursor {
                         block: segment.index.block_index(self.from_hash),
                         ..Cursor::default()
@@ -416,16 +417,16 @@ impl<V: Borrow<Version>> Walk<V> {
             if layer + 1 < self.cursors.len()
                 && let PendingValue::Here(marked) = &value
             {
-                match said(marked) {
-                    Some(Said::Value(plain)) => value = PendingValue::Here(plain.into()),
-                    Some(Said::Removed) => continue,
+                match decode(marked) {
+                    Some(MarkedValue::Value(plain)) => value = PendingValue::Here(plain.into()),
+                    Some(MarkedValue::Removed) => continue,
                     None => {
                         let place = version.layers_of(self.partition)?.nth(layer);
-                        return Err(wrong(place.map_or("a segment", |it| &it.place)));
+                        return Err(invalid_marker(place.map_or("a segment", |it| &it.place)));
                     }
                 }
             }
-            return Ok(Some(Stepped {
+            return Ok(Some(WalkStep {
                 hash,
                 key,
                 partition: self.partition,
@@ -444,7 +445,7 @@ impl<V: Borrow<Version>> Walk<V> {
     }
 }
 
-impl Stepped {
+impl WalkStep {
     pub fn value_size(&self) -> u64 {
         match &self.value {
             PendingValue::Here(value) => value.len() as u64,
@@ -462,9 +463,9 @@ impl Stepped {
         let segment = layers.nth(self.layer).expect("it was read from");
         let mut value = apart.read(segment)?;
         if segment.index.footer.is_delta {
-            match said(&value) {
-                Some(Said::Value(_)) => value.pop(),
-                _ => return Err(wrong(&segment.place)),
+            match decode(&value) {
+                Some(MarkedValue::Value(_)) => value.pop(),
+                _ => return Err(invalid_marker(&segment.place)),
             };
         }
         Ok((self.key, value.into()))

@@ -6,7 +6,7 @@ use larder_batch::{Builder, Compression, Error, Version};
 use crate::support::{build, options, pairs, records, some_records, uniform_records};
 
 /// Checks every lookup in a damaged version: the result is right or an error, never wrong or missing.
-fn ask_everything(
+fn check_all_lookups(
     folder: &Path,
     oracle: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
     what: &str,
@@ -59,7 +59,7 @@ fn check_flipped_bits(
         let mut damaged = intact.clone();
         damaged[at] ^= 1 << (at % 8);
         fs::write(&path, &damaged).expect("write");
-        ask_everything(&out, &oracle, &format!("{what}, byte {at}"));
+        check_all_lookups(&out, &oracle, &format!("{what}, byte {at}"));
     }
 }
 
@@ -100,12 +100,12 @@ fn a_flipped_bit_in_blocks_of_unusual_shape_is_found() {
         let mut damaged = intact.clone();
         damaged[at] ^= 1 << (at % 8);
         fs::write(&path, &damaged).expect("write");
-        ask_everything(&out, &oracle, &format!("byte {at}"));
+        check_all_lookups(&out, &oracle, &format!("byte {at}"));
     }
 }
 
 #[test]
-fn damage_under_an_open_version_is_an_error_not_an_answer() {
+fn damage_under_an_open_version_is_reported_as_an_error() {
     for (segment_format, is_uniform) in [(1, false), (2, false), (2, true)] {
         check_damage_under_an_open_version(segment_format, is_uniform);
     }
@@ -156,7 +156,7 @@ fn check_damage_under_an_open_version(segment_format: u32, is_uniform: bool) {
 }
 
 #[test]
-fn a_segment_cut_short_or_missing_is_refused() {
+fn a_truncated_or_missing_segment_is_rejected() {
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
     let manifest = build(options(), &out, pairs(&records(100))).expect("builds");
@@ -172,13 +172,16 @@ fn a_segment_cut_short_or_missing_is_refused() {
         let _ = fs::remove_file(out.join(file));
         let error = Version::open(&out).err().expect("refused");
         assert!(matches!(error, Error::Corrupted { .. }), "{error}");
-        let said = error.to_string();
-        assert!(said.contains(file) && said.contains("missing"), "{said}");
+        let output = error.to_string();
+        assert!(
+            output.contains(file) && output.contains("missing"),
+            "{output}"
+        );
     }
 }
 
 #[test]
-fn segments_put_in_each_others_place_are_refused() {
+fn swapped_segments_are_rejected() {
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
     build(options(), &out, pairs(&records(100))).expect("builds");
@@ -190,7 +193,7 @@ fn segments_put_in_each_others_place_are_refused() {
 }
 
 #[test]
-fn a_folder_that_holds_something_is_not_built_into() {
+fn a_build_rejects_a_folder_that_is_not_empty() {
     let folder = tempfile::tempdir().expect("temp dir");
     fs::write(folder.path().join("mine"), "x").expect("write");
     let error = Builder::new(options(), folder.path())
@@ -202,7 +205,7 @@ fn a_folder_that_holds_something_is_not_built_into() {
 
 /// The second build is rejected and removes nothing. A build that has ended does not block a later one.
 #[test]
-fn two_builds_into_one_folder_do_not_meet() {
+fn a_second_build_into_the_same_folder_is_rejected() {
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
     let first = Builder::new(options(), &out).expect("begins");
@@ -231,7 +234,7 @@ fn two_builds_into_one_folder_do_not_meet() {
 
 /// Another folder is moved to the path during the build; its files do not belong to the build and must stay.
 #[test]
-fn what_took_the_folders_place_stays() {
+fn a_folder_moved_to_the_output_path_is_kept() {
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
     let builder = Builder::new(options(), &out).expect("begins");
@@ -245,7 +248,7 @@ fn what_took_the_folders_place_stays() {
 /// A file of the live version is truncated, or another is copied over it. The process survives and intact blocks are
 /// still served. Lost data is reported as damage: never an absent key, never a value of zeros.
 #[test]
-fn a_file_that_is_cut_while_it_is_read_is_damage() {
+fn a_file_truncated_while_open_is_reported_as_damage() {
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
     let mut oracle = records(2000);
@@ -257,7 +260,7 @@ fn a_file_that_is_cut_while_it_is_read_is_damage() {
     let take = |found: Result<Option<larder_batch::Value<'_>>, Error>| match found {
         Ok(value) => {
             let value = value.expect("no key is absent").to_vec();
-            version.is_whole().then_some(Ok(value))
+            version.is_intact().then_some(Ok(value))
         }
         Err(error) => Some(Err(error)),
     };
@@ -290,7 +293,7 @@ fn a_file_that_is_cut_while_it_is_read_is_damage() {
         for (key, found) in keys.iter().zip(found) {
             check(key, take(found));
         }
-        assert!(!version.is_whole());
+        assert!(!version.is_intact());
     }
     assert!((500..keys.len()).contains(&damaged), "{damaged} of 2001");
     let corrupted = |result: Result<u64, Error>| matches!(result, Err(Error::Corrupted { .. }));
@@ -305,7 +308,7 @@ fn a_file_that_is_cut_while_it_is_read_is_damage() {
 }
 
 #[test]
-fn readers_and_a_cut_at_the_same_moment_see_no_wrong_value() {
+fn reads_during_a_truncation_return_no_wrong_value() {
     let folder = tempfile::tempdir().expect("temp dir");
     let oracle = records(3000);
     let keys: Vec<&[u8]> = oracle.keys().map(|key| &key[..]).collect();
@@ -318,13 +321,13 @@ fn readers_and_a_cut_at_the_same_moment_see_no_wrong_value() {
             for reader in 0..3 {
                 let (version, keys, oracle) = (&version, &keys, &oracle);
                 scope.spawn(move || {
-                    while version.is_whole() {
+                    while version.is_intact() {
                         let mut found = Vec::new();
                         version.get_many(&keys[reader * 1000..][..1000], &mut found);
                         for (key, value) in keys[reader * 1000..].iter().zip(&found) {
                             let Ok(value) = value else { continue };
                             let right = value.as_deref() == Some(&oracle[*key][..]);
-                            assert!(right || !version.is_whole(), "a wrong value");
+                            assert!(right || !version.is_intact(), "a wrong value");
                         }
                     }
                 });
@@ -332,10 +335,10 @@ fn readers_and_a_cut_at_the_same_moment_see_no_wrong_value() {
             for segment in &manifest.segments {
                 let path = out.join(&segment.file);
                 let file = fs::File::options().write(true).open(path).expect("segment");
-                // At a page boundary: see `is_whole` for the bytes after the new end within its page.
+                // At a page boundary: see `is_intact` for the bytes after the new end within its page.
                 file.set_len(4096 * (round % 2)).expect("cut");
             }
         });
-        assert!(!version.is_whole());
+        assert!(!version.is_intact());
     }
 }

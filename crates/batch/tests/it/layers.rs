@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_batch::{
-    Base, BuildOptions, Builder, Compaction, Compression, Error, Manifest, On, OnDuplicate,
+    Base, BuildOptions, Builder, Compaction, Compression, DeltaBase, Error, Manifest, OnDuplicate,
     Version, diff,
 };
 use proptest::prelude::*;
@@ -18,13 +18,13 @@ type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A new value, or `None` for a removed key.
 type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-fn on(base: &Path, out: &Path, is_full: bool) -> Result<On, Error> {
+fn on(base: &Path, out: &Path, is_full: bool) -> Result<DeltaBase, Error> {
     let (place, target) = (base.to_str().expect("text"), out.to_str().expect("text"));
     let base = Arc::new(Base::open(base, place, target)?);
-    Ok(On { base, is_full })
+    Ok(DeltaBase { base, is_full })
 }
 
-fn told() -> larder_batch::Built {
+fn built_description() -> larder_batch::Built {
     larder_batch::Built {
         by: "a test".to_owned(),
         ..Default::default()
@@ -33,8 +33,8 @@ fn told() -> larder_batch::Built {
 
 fn delta_options(base: &Path, out: &Path, is_full: bool) -> Result<BuildOptions, Error> {
     Ok(BuildOptions {
-        on: Some(on(base, out, is_full)?),
-        built: Some(told()),
+        delta_base: Some(on(base, out, is_full)?),
+        built: Some(built_description()),
         ..options()
     })
 }
@@ -154,12 +154,15 @@ fn check_history(options: BuildOptions, first: Records, history: &[Changes]) {
         assert_eq!(summary.unchanged, same as u64);
         below = out;
     }
-    let (whole, compacted) = (temp.path().join("whole"), temp.path().join("compacted"));
-    let manifest = build(options, &whole, pairs(&records)).expect("builds");
+    let (complete, compacted) = (temp.path().join("whole"), temp.path().join("compacted"));
+    let manifest = build(options, &complete, pairs(&records)).expect("builds");
     let layered = Version::open(&below).expect("opens");
     let made = compact(&layered, &compacted).expect("compacts");
     assert_eq!(made.digest, manifest.digest);
-    assert!(bytes_of(&compacted) == bytes_of(&whole), "the same bytes");
+    assert!(
+        bytes_of(&compacted) == bytes_of(&complete),
+        "the same bytes"
+    );
     check_all(&compacted, &records);
 }
 
@@ -186,7 +189,7 @@ fn some_changes(count: u32, round: u32, is_uniform: bool) -> Changes {
 }
 
 #[test]
-fn layers_answer_as_one_version_under_every_option() {
+fn layers_behave_like_one_version_under_every_option() {
     for compression in [
         Compression::None,
         Compression::Lz4,
@@ -232,7 +235,7 @@ fn removing_everything_and_adding_to_nothing_work() {
 }
 
 #[test]
-fn what_the_base_says_already_is_not_written_again() {
+fn rows_that_equal_the_base_are_not_written() {
     let temp = tempfile::tempdir().expect("temp dir");
     let (base, out, full) = (
         temp.path().join("a"),
@@ -259,7 +262,7 @@ fn what_the_base_says_already_is_not_written_again() {
 }
 
 #[test]
-fn a_difference_within_little_memory_is_the_same() {
+fn a_delta_is_the_same_when_built_with_little_memory() {
     let temp = tempfile::tempdir().expect("temp dir");
     let base = temp.path().join("base");
     let value = |number: u32| vec![(number % 251) as u8; 3000 + number as usize % 100];
@@ -286,7 +289,7 @@ fn a_difference_within_little_memory_is_the_same() {
 }
 
 #[test]
-fn rows_of_one_key_are_settled_whether_they_change_or_remove_it() {
+fn duplicate_changes_and_removals_follow_the_policy() {
     let temp = tempfile::tempdir().expect("temp dir");
     let base = temp.path().join("base");
     build(options(), &base, pairs(&some_records(10, true))).expect("builds");
@@ -319,7 +322,7 @@ fn rows_of_one_key_are_settled_whether_they_change_or_remove_it() {
         "{error}"
     );
     let error = built("collect", OnDuplicate::Collect, false).expect_err("refused");
-    assert!(error.to_string().contains("is removed as well"), "{error}");
+    assert!(error.to_string().contains("a removal"), "{error}");
 }
 
 #[test]
@@ -351,7 +354,7 @@ fn collected_values_replace_those_of_the_base() {
 }
 
 #[test]
-fn a_base_that_is_gone_damaged_or_another_is_refused() {
+fn a_missing_damaged_or_different_base_is_rejected() {
     let temp = tempfile::tempdir().expect("temp dir");
     let place = |name: &str| temp.path().join(name);
     let (base, out) = (place("base"), place("out"));
@@ -412,7 +415,7 @@ fn a_base_that_is_gone_damaged_or_another_is_refused() {
 
 /// The location of the lower version must be recorded even if the builder describes nothing else.
 #[test]
-fn a_delta_of_whose_build_nothing_is_told_finds_the_version_below_it() {
+fn a_delta_without_a_build_description_finds_its_base() {
     let temp = tempfile::tempdir().expect("temp dir");
     let place = |at: usize| temp.path().join(format!("v{at}"));
     let mut records = some_records(10, true);
@@ -428,7 +431,7 @@ fn a_delta_of_whose_build_nothing_is_told_finds_the_version_below_it() {
 
 /// The layout of a server's folder, and of a copy of one.
 #[test]
-fn a_folder_that_holds_the_layers_below_it_is_built_on_where_it_lies() {
+fn a_folder_with_all_its_layers_is_usable_as_a_base() {
     let temp = tempfile::tempdir().expect("temp dir");
     let place = |name: &str| temp.path().join(name);
     let mut records = some_records(10, true);
@@ -453,7 +456,7 @@ fn a_folder_that_holds_the_layers_below_it_is_built_on_where_it_lies() {
 }
 
 #[test]
-fn nothing_is_built_on_too_many_layers_on_a_part_or_for_another_store() {
+fn a_base_with_too_many_layers_missing_partitions_or_another_store_is_rejected() {
     let temp = tempfile::tempdir().expect("temp dir");
     let place = |at: usize| temp.path().join(format!("v{at}"));
     build(options(), &place(0), pairs(&some_records(10, true))).expect("builds");
@@ -466,7 +469,7 @@ fn nothing_is_built_on_too_many_layers_on_a_part_or_for_another_store() {
     let error = on(&last, &place(99), false).map(drop).expect_err("refused");
     assert!(refused(error).contains("it has 8 layers"));
     let other = BuildOptions {
-        on: Some(on(&place(1), &place(99), false).expect("a base")),
+        delta_base: Some(on(&place(1), &place(99), false).expect("a base")),
         ..BuildOptions::new("other".parse().expect("a name"))
     };
     let error = Builder::new(other, &place(99))
@@ -481,7 +484,7 @@ fn nothing_is_built_on_too_many_layers_on_a_part_or_for_another_store() {
     let error = on(&place(50), &place(99), false)
         .map(drop)
         .expect_err("refused");
-    assert!(refused(error).contains("build a whole version once"));
+    assert!(refused(error).contains("build a complete version once"));
     let error =
         compact(&Version::open(&place(0)).expect("opens"), &place(99)).expect_err("refused");
     assert!(refused(error).contains("nothing to compact"));
@@ -489,7 +492,7 @@ fn nothing_is_built_on_too_many_layers_on_a_part_or_for_another_store() {
 }
 
 #[test]
-fn a_signed_delta_is_signed_for_every_layer() {
+fn the_signature_of_a_delta_covers_every_layer() {
     let temp = tempfile::tempdir().expect("temp dir");
     let (base, out) = (temp.path().join("base"), temp.path().join("out"));
     build(options(), &base, pairs(&some_records(100, true))).expect("builds");

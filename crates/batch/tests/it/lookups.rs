@@ -81,7 +81,7 @@ fn compressions() -> [Compression; 3] {
 }
 
 #[test]
-fn what_is_built_is_found_under_every_option() {
+fn built_records_are_found_under_every_option() {
     for compression in compressions() {
         for (partitions, filter, block_size) in [
             (1, true, None),
@@ -113,7 +113,7 @@ fn an_empty_version_and_one_with_a_single_record_work() {
 }
 
 #[test]
-fn values_from_nothing_to_megabytes_and_the_longest_keys_are_found() {
+fn values_of_all_sizes_and_the_longest_keys_are_found() {
     for compression in compressions() {
         let sizes = [
             0, 1, 127, 128, 4095, 65_535, 65_536, 65_537, 300_000, 3_000_000,
@@ -165,7 +165,7 @@ fn repetitive_data_trains_a_dictionary_and_shrinks() {
 }
 
 #[test]
-fn output_is_the_same_bytes_whatever_threads_memory_and_row_order() {
+fn output_is_identical_for_any_threads_memory_and_row_order() {
     let oracle = records(20_000);
     let folder = tempfile::tempdir().expect("temp dir");
     let bytes_of = |name: &str, threads: usize, memory: u64, reversed: bool| {
@@ -205,7 +205,7 @@ fn output_is_the_same_bytes_whatever_threads_memory_and_row_order() {
 }
 
 #[test]
-fn more_rows_than_memory_holds_are_sorted_through_the_disk() {
+fn rows_beyond_memory_are_sorted_on_disk() {
     let value = vec![b'v'; 1000];
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
@@ -280,7 +280,7 @@ fn a_bucket_larger_than_its_share_is_sorted_in_passes() {
 }
 
 #[test]
-fn duplicates_are_treated_as_told() {
+fn duplicates_follow_the_policy() {
     let rows: [(&[u8], &[u8]); 5] = [
         (b"a", b"1"),
         (b"b", b"x"),
@@ -364,7 +364,7 @@ fn build_with_a_heavy_key(
 }
 
 #[test]
-fn rows_of_one_key_that_exceed_the_memory_for_sorting_are_treated_as_any_others() {
+fn a_key_whose_rows_exceed_the_sort_memory_follows_the_policy() {
     let value = |i: u64| format!("{i:02500}");
     let all: Vec<String> = (0..2400).step_by(2).map(value).collect();
     for (on_duplicate, heavy, light) in [
@@ -395,7 +395,7 @@ fn rows_of_one_key_that_exceed_the_memory_for_sorting_are_treated_as_any_others(
 }
 
 #[test]
-fn what_would_be_collected_under_one_key_is_refused_before_it_exceeds_its_share() {
+fn collecting_one_key_is_rejected_before_it_exceeds_its_memory() {
     let error = build_with_a_heavy_key(OnDuplicate::Collect, 10_000).expect_err("refused");
     assert!(
         error
@@ -406,7 +406,7 @@ fn what_would_be_collected_under_one_key_is_refused_before_it_exceeds_its_share(
 }
 
 #[test]
-fn rows_out_of_bounds_are_refused_and_nothing_is_left() {
+fn rows_that_exceed_limits_are_rejected_and_leave_no_files() {
     let folder = tempfile::tempdir().expect("temp dir");
     let long_key = vec![b'k'; 65_537];
     let long_value = vec![b'v'; 1001];
@@ -480,7 +480,7 @@ fn a_diff_names_every_change() {
     let mut parts = Vec::new();
     for part in 0..3 {
         let slots: SlotSet = (0..SLOTS).filter(|slot| slot % 3 == part).collect();
-        let summary = diff::diff_of(&slots, &old, &new, &mut |change| {
+        let summary = diff::diff_slots(&slots, &old, &new, &mut |change| {
             parts.push(format!("{change:?}"));
             true
         });
@@ -492,7 +492,7 @@ fn a_diff_names_every_change() {
 }
 
 #[test]
-fn a_scan_goes_on_wherever_the_next_partition_is() {
+fn a_scan_continues_on_the_node_of_the_next_partition() {
     let folder = tempfile::tempdir().expect("temp dir");
     let oracle = records(1000);
     let options = BuildOptions {
@@ -502,11 +502,11 @@ fn a_scan_goes_on_wherever_the_next_partition_is() {
     let halves = ["one", "other"].map(|name| folder.path().join(name));
     let open = |(half, path): (u32, &std::path::PathBuf)| {
         build(options.clone(), path, pairs(&oracle)).expect("builds");
-        let whole = Version::open(path).expect("opens");
+        let complete = Version::open(path).expect("opens");
         let slots = [2 * half, 2 * half + 1, 5 - half]
             .map(|partition| larder_batch::manifest::slots_of(partition, 6));
         let here = Partitions::of_slots(slots, 6);
-        here.keep_only(path, whole.manifest()).expect("removes");
+        here.keep_only(path, complete.manifest()).expect("removes");
         Version::open(path).expect("opens")
     };
     let halves: Vec<Version> = (0..).zip(&halves).map(open).collect();
@@ -535,7 +535,7 @@ fn a_sample_holds_records_of_the_version() {
     build(options(), &folder.path().join("v"), pairs(&oracle)).expect("builds");
     let version = Version::open(&folder.path().join("v")).expect("opens");
     let sample = version.sample(20, 1 << 20, 42).expect("undamaged");
-    assert_eq!((sample.records.len(), sample.is_cut), (20, false));
+    assert_eq!((sample.records.len(), sample.is_truncated), (20, false));
     assert!(sample.records.iter().all(|(key, value)| {
         oracle
             .get(&key[..])
@@ -555,13 +555,16 @@ fn a_sample_holds_records_of_the_version() {
             .iter()
             .map(|(key, value)| key.len() + value.len())
             .sum();
-        assert!(some.is_cut && (1000..=2000).contains(&bytes), "{bytes}");
+        assert!(
+            some.is_truncated && (1000..=2000).contains(&bytes),
+            "{bytes}"
+        );
     }
 }
 
 /// Most keys fall into a few of the equal hash ranges, so that blocks have far more records than intended.
 #[test]
-fn crowded_blocks_answer_as_any_others() {
+fn crowded_blocks_return_correct_values() {
     for is_uniform in [false, true] {
         let all = some_records(20_000, is_uniform);
         let is_kept = |(at, (key, _)): &(usize, (Vec<u8>, Vec<u8>))| {
@@ -582,7 +585,7 @@ fn crowded_blocks_answer_as_any_others() {
 }
 
 #[test]
-fn an_iteration_is_in_the_order_of_hashes() {
+fn iteration_follows_hash_order() {
     for is_uniform in [false, true] {
         let folder = tempfile::tempdir().expect("temp dir");
         let out = folder.path().join("v");
@@ -605,7 +608,7 @@ fn an_iteration_is_in_the_order_of_hashes() {
 }
 
 #[test]
-fn records_of_one_size_take_little_more_than_their_bytes() {
+fn uniform_records_have_little_overhead() {
     let oracle = uniform_records(5000);
     let folder = tempfile::tempdir().expect("temp dir");
     let options = BuildOptions {
@@ -626,7 +629,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn random_records_under_random_options(
+    fn random_records_are_found_under_random_options(
         oracle in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..40), prop::collection::vec(any::<u8>(), 0..400), 0..300),
         key_size in 4usize..24,
         value_size in 0usize..300,

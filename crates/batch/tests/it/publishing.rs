@@ -42,7 +42,7 @@ fn a_version_is_pulled_published_made_live_and_removed() {
 }
 
 #[test]
-fn what_a_crash_left_is_swept_and_is_never_a_version() {
+fn remains_of_a_crash_are_swept_and_never_become_versions() {
     let data = tempfile::tempdir().expect("temp dir");
     let store =
         StoreDir::open_or_create(data.path(), &"pymk".parse().expect("a name")).expect("made");
@@ -64,19 +64,19 @@ fn what_a_crash_left_is_swept_and_is_never_a_version() {
 
 /// A node of a cluster keeps only the partitions of its slots.
 #[test]
-fn some_partitions_are_read_and_others_are_said_to_be_elsewhere() {
+fn absent_partitions_are_reported_as_on_another_node() {
     let folder = tempfile::tempdir().expect("temp dir");
     let path = folder.path().join("version");
     let manifest = build(options(), &path, pairs(&records(300))).expect("builds");
-    let whole = Version::open(&path).expect("opens");
+    let complete = Version::open(&path).expect("opens");
     let first = Partitions::of_slots([manifest.segments[0].slots], 3);
     first.keep_only(&path, &manifest).expect("two are removed");
     assert!(!path.join(&manifest.segments[2].file).exists());
 
     let part = Version::open(&path).expect("opens without them");
-    assert_eq!(part.partitions_here(), first);
-    assert!(!part.has_all_partitions() && whole.has_all_partitions());
-    assert_eq!(part.size_here_bytes(), manifest.segments[0].size_bytes);
+    assert_eq!(part.local_partitions(), first);
+    assert!(!part.has_all_partitions() && complete.has_all_partitions());
+    assert_eq!(part.local_size_bytes(), manifest.segments[0].size_bytes);
     let (mut here, mut elsewhere) = (0, 0);
     let keys: Vec<Vec<u8>> = (0..320).map(|i| format!("key-{i}").into_bytes()).collect();
     for resident in [false, true] {
@@ -84,15 +84,15 @@ fn some_partitions_are_read_and_others_are_said_to_be_elsewhere() {
             part.warm(&|_| true);
         }
         for key in &keys {
-            let expected = whole.get(key).expect("it is still open");
+            let expected = complete.get(key).expect("it is still open");
             match part.get(key) {
                 Ok(found) => {
-                    assert!(part.holds(key));
+                    assert!(part.has_partition_of(key));
                     assert_eq!(found.as_deref(), expected.as_deref());
                     here += 1;
                 }
                 Err(Error::NotHere { partition, .. }) => {
-                    assert!(!part.holds(key) && partition > 0);
+                    assert!(!part.has_partition_of(key) && partition > 0);
                     assert!(matches!(part.try_get(key), Err(Error::NotHere { .. })));
                     elsewhere += 1;
                 }

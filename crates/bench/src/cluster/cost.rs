@@ -25,7 +25,7 @@ const GROUP: u64 = 10;
 /// The number of requests encoded in advance, divided among the nodes.
 const REQUESTS: usize = 50_000;
 /// The time limit until a new cluster accepts all writes.
-const BEGUN_MAX: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
 pub struct ClusterArgs {
@@ -67,35 +67,35 @@ impl ClusterArgs {
 
 /// The kind of request.
 #[derive(Clone, Copy, PartialEq)]
-pub enum What {
+pub enum RequestKind {
     Get,
     /// Reads ten rows of one slot.
     MGet,
     Set,
 }
 
-impl What {
+impl RequestKind {
     fn name(self) -> &'static str {
         match self {
-            What::Get => "GET",
-            What::MGet => "MGET of 10",
-            What::Set => "SET",
+            RequestKind::Get => "GET",
+            RequestKind::MGet => "MGET of 10",
+            RequestKind::Set => "SET",
         }
     }
 
     fn requests(self) -> Requests {
         match self {
-            What::Get => Requests::of_values(),
-            What::MGet => Requests::of_arrays(GROUP as usize),
-            What::Set => Requests::of_writes(),
+            RequestKind::Get => Requests::for_values(),
+            RequestKind::MGet => Requests::for_arrays(GROUP as usize),
+            RequestKind::Set => Requests::for_writes(),
         }
     }
 
     fn push(self, requests: &mut Requests, row: u64) {
         match self {
-            What::Get => requests.push(&[b"GET", &key(row)]),
-            What::Set => requests.push(&[b"SET", &key(row), &store::value(row, b'A')]),
-            What::MGet => {
+            RequestKind::Get => requests.push(&[b"GET", &key(row)]),
+            RequestKind::Set => requests.push(&[b"SET", &key(row), &store::value(row, b'A')]),
+            RequestKind::MGet => {
                 let first = row - row % GROUP;
                 let keys: Vec<Vec<u8>> = (first..first + GROUP).map(key).collect();
                 let mut args: Vec<&[u8]> = vec![b"MGET"];
@@ -120,7 +120,7 @@ pub struct Load {
 }
 
 /// One measurement.
-pub struct Sample {
+pub struct CostSample {
     /// CPU time of all nodes per operation, in microseconds.
     pub cpu_us: f64,
     /// The share of the busiest node in that time.
@@ -139,7 +139,7 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
     let mut clusters = Vec::new();
     for &nodes in &args.nodes {
         let data = folder.path().join(format!("larder-{nodes}"));
-        let cluster = Cluster::of_larder(&binary, &data, nodes, 1)?;
+        let cluster = Cluster::start_larder(&binary, &data, nodes, 1)?;
         fill(&cluster, args.rows)?;
         clusters.push((format!("larder, {nodes}"), cluster));
     }
@@ -148,13 +148,13 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
             ("Redis Cluster, 3", false),
             ("Redis Cluster, 3, with a log", true),
         ] {
-            let cluster = Cluster::of_redis(&redis, folder.path(), 3, logs)?;
+            let cluster = Cluster::start_redis(&redis, folder.path(), 3, logs)?;
             fill(&cluster, args.rows)?;
             clusters.push((name.to_owned(), cluster));
         }
     }
     let mut markdown = format!(
-        "## A cluster's cost\n\nMicroseconds of CPU time of all nodes for an operation, asked of the row's owner: median (minimum-maximum). \
+        "## A cluster's cost\n\nMicroseconds of CPU time of all nodes for an operation that is sent to the row's owner: median (minimum-maximum). \
          {} rows of 100 bytes, {} connections in all, {} s each, {} rounds in turns; all nodes on core 0 with one thread each, the load on core 1.\n\n",
         args.rows, args.connections, args.seconds, args.rounds
     );
@@ -163,15 +163,15 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
             markdown,
             "### {depth} under way on each connection\n\n| cluster, nodes | GET | MGET of 10 | SET | busiest node's share of GETs |\n|---|---|---|---|---|"
         )?;
-        let all = [What::Get, What::MGet, What::Set];
-        let mut samples: Vec<[Vec<Sample>; 3]> =
+        let all = [RequestKind::Get, RequestKind::MGet, RequestKind::Set];
+        let mut samples: Vec<[Vec<CostSample>; 3]> =
             clusters.iter().map(|_| Default::default()).collect();
         for _ in 0..args.rounds {
             for (at, (name, cluster)) in clusters.iter().enumerate() {
                 for (which, what) in all.into_iter().enumerate() {
-                    let requests = direct(cluster, args.rows, what);
+                    let requests = requests_by_owner(cluster, args.rows, what);
                     let sample = measure(cluster, &requests, &args.load(depth))?;
-                    raw.push(told(name, what, "direct", depth, &sample));
+                    raw.push(to_json(name, what, "direct", depth, &sample));
                     samples[at][which].push(sample);
                 }
             }
@@ -195,7 +195,7 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
         .iter()
         .find(|(_, cluster)| cluster.nodes.len() == 2)
     {
-        markdown += &passed_on(name, cluster, args, &mut raw)?;
+        markdown += &measure_forwarded(name, cluster, args, &mut raw)?;
     }
     let coordinator: f64 = raw
         .iter()
@@ -204,43 +204,43 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
     let seconds = args.seconds as usize * raw.len();
     writeln!(
         markdown,
-        "etcd's CPU time in all {seconds} seconds of measurement: {coordinator:.1} s; it keeps leases alive, and is asked for nothing by a request.\n\nCommand: `{}`",
+        "etcd's CPU time in all {seconds} seconds of measurement: {coordinator:.1} s; it keeps leases alive; requests do not use it.\n\nCommand: `{}`",
         report::command()
     )?;
     report::keep(args.out.as_deref(), "cluster", &markdown, &raw)
 }
 
 /// Compares requests for rows of one node, sent to that node and to the other one.
-fn passed_on(
+fn measure_forwarded(
     name: &str,
     cluster: &Cluster,
     args: &ClusterArgs,
     raw: &mut Vec<Value>,
 ) -> Result<String> {
     let mut markdown = String::from(
-        "### A request that is passed on\n\nMicroseconds of CPU time of both of two nodes for a request, asked of the owner and of the other node.\n\n\
-         | under way | request | direct | passed on | ratio |\n|---|---|---|---|---|\n",
+        "### A forwarded request\n\nMicroseconds of CPU time of two nodes for a request that is sent to the owner, and for one that is sent to the other node.\n\n\
+         | in flight | request | direct | forwarded | ratio |\n|---|---|---|---|---|\n",
     );
     for &depth in &args.depths {
-        for what in [What::Get, What::Set] {
-            let (mut direct, mut passed) = (Vec::new(), Vec::new());
-            let requests = owned_by(cluster, args.rows, what, 0);
+        for what in [RequestKind::Get, RequestKind::Set] {
+            let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
+            let requests = requests_of_owner(cluster, args.rows, what, 0);
             for _ in 0..args.rounds {
-                for (asked, samples) in [(0, &mut direct), (1, &mut passed)] {
-                    let servers = [(cluster.nodes[asked].resp, &requests)];
+                for (node, samples) in [(0, &mut direct), (1, &mut forwarded)] {
+                    let servers = [(cluster.nodes[node].resp, &requests)];
                     let sample = measure_servers(cluster, &servers, &args.load(depth))?;
-                    let way = ["direct", "passed on"][asked];
-                    raw.push(told(name, what, way, depth, &sample));
+                    let way = ["direct", "forwarded"][node];
+                    raw.push(to_json(name, what, way, depth, &sample));
                     samples.push(sample.cpu_us);
                 }
             }
-            let ratio = median(&passed) / median(&direct);
+            let ratio = median(&forwarded) / median(&direct);
             let name = what.name();
             writeln!(
                 markdown,
                 "| {depth} | {name} | {} | {} | {ratio:.2} |",
                 spread(&direct, 2),
-                spread(&passed, 2)
+                spread(&forwarded, 2)
             )?;
         }
     }
@@ -248,7 +248,13 @@ fn passed_on(
     Ok(markdown)
 }
 
-fn told(cluster: &str, what: What, way: &str, depth: usize, sample: &Sample) -> Value {
+fn to_json(
+    cluster: &str,
+    what: RequestKind,
+    way: &str,
+    depth: usize,
+    sample: &CostSample,
+) -> Value {
     json!({
         "cluster": cluster, "request": what.name(), "way": way, "depth": depth, "cpu_us": sample.cpu_us,
         "busiest": sample.busiest, "per_second": sample.per_second, "coordinator_cpu_s": sample.coordinator_cpu_s,
@@ -256,13 +262,13 @@ fn told(cluster: &str, what: What, way: &str, depth: usize, sample: &Sample) -> 
 }
 
 /// Returns requests for random rows, grouped by owner.
-pub fn direct(cluster: &Cluster, rows: u64, what: What) -> Vec<Requests> {
+pub fn requests_by_owner(cluster: &Cluster, rows: u64, what: RequestKind) -> Vec<Requests> {
     (0..cluster.nodes.len())
-        .map(|node| owned_by(cluster, rows, what, node))
+        .map(|node| requests_of_owner(cluster, rows, what, node))
         .collect()
 }
 
-fn owned_by(cluster: &Cluster, rows: u64, what: What, node: usize) -> Requests {
+fn requests_of_owner(cluster: &Cluster, rows: u64, what: RequestKind, node: usize) -> Requests {
     let mut random = Random::new(node as u64 + 1);
     let mut requests = what.requests();
     let mut count = 0;
@@ -278,15 +284,19 @@ fn owned_by(cluster: &Cluster, rows: u64, what: What, node: usize) -> Requests {
 
 /// Writes every row at its owner.
 pub fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
-    let mut requests: Vec<Requests> = cluster.nodes.iter().map(|_| What::Set.requests()).collect();
+    let mut requests: Vec<Requests> = cluster
+        .nodes
+        .iter()
+        .map(|_| RequestKind::Set.requests())
+        .collect();
     for row in 0..rows {
-        What::Set.push(&mut requests[cluster.owner_of(&key(row))], row);
+        RequestKind::Set.push(&mut requests[cluster.owner_of(&key(row))], row);
     }
     for (node, requests) in cluster.nodes.iter().zip(&requests) {
         // New nodes do not accept writes for all their slots yet.
-        let begun = Instant::now();
+        let started = Instant::now();
         while let Err(error) = load::send_all(node.resp, requests) {
-            if begun.elapsed() > BEGUN_MAX {
+            if started.elapsed() > START_TIMEOUT {
                 return Err(error);
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -295,7 +305,7 @@ pub fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
     Ok(())
 }
 
-pub fn measure(cluster: &Cluster, requests: &[Requests], load: &Load) -> Result<Sample> {
+pub fn measure(cluster: &Cluster, requests: &[Requests], load: &Load) -> Result<CostSample> {
     let addresses = cluster.nodes.iter().map(|node| node.resp);
     let servers: Vec<_> = addresses.zip(requests).collect();
     measure_servers(cluster, &servers, load)
@@ -305,7 +315,7 @@ fn measure_servers(
     cluster: &Cluster,
     servers: &[(SocketAddr, &Requests)],
     load: &Load,
-) -> Result<Sample> {
+) -> Result<CostSample> {
     let depth = load.depth;
     let each = (load.connections / servers.len()).max(1);
     load::drive_all(servers, each, depth, Duration::from_millis(300))?;
@@ -319,7 +329,7 @@ fn measure_servers(
         .map(|(after, before)| after - before)
         .collect();
     let all: f64 = spent.iter().sum::<f64>().max(0.01);
-    Ok(Sample {
+    Ok(CostSample {
         cpu_us: all * 1e6 / answered as f64,
         busiest: spent.iter().copied().fold(0.0, f64::max) / all,
         per_second: answered as f64 / took.as_secs_f64(),

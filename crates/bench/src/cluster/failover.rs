@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::nodes::Nodes;
-use super::probes::{self, Fault, Outcome, Owners, Probe, Seen, Service, Way, What};
+use super::probes::{self, Fault, Outcome, Owners, Probe, ProbeKind, ProbeResult, Service, Target};
 use super::redis::Redis;
 use crate::net::services;
 use crate::report;
@@ -22,9 +22,9 @@ const REDIS_TIMEOUT: Duration = Duration::from_secs(15);
 /// Decreasing timeouts, which are tried until the cluster changes masters without a failure.
 const REDIS_TIMEOUTS_MS: [u64; 4] = [1_000, 500, 250, 100];
 /// The duration for which the cluster must be stable under the same load with a timeout, without any fault.
-const BORNE_FOR: Duration = Duration::from_secs(6);
+const STABLE_TIME: Duration = Duration::from_secs(6);
 /// The time by which a fault exceeds the time to detect it.
-const LASTS_MORE: Duration = Duration::from_secs(2);
+const FAULT_MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub struct ClusterFailoverArgs {
@@ -49,12 +49,12 @@ pub struct ClusterFailoverArgs {
 }
 
 /// The results for a system with one of its settings.
-struct Found {
+struct SystemResults {
     title: String,
     is_larder: bool,
     probes: Vec<Probe>,
     killed: Vec<Outcome>,
-    cut: Vec<Outcome>,
+    partitioned: Vec<Outcome>,
 }
 
 pub fn run(args: &ClusterFailoverArgs) -> Result<()> {
@@ -70,27 +70,27 @@ pub fn run(args: &ClusterFailoverArgs) -> Result<()> {
     {
         let faults = if at == 0 { args.faults } else { args.few };
         let folder = folder.path().join(format!("lease-{lease}"));
-        found.push(of_larder(&binary, &folder, lease, faults, &mut raw)?);
+        found.push(measure_larder(&binary, &folder, lease, faults, &mut raw)?);
     }
     match services::find("redis-server").filter(|_| !args.no_redis) {
-        Some(program) => found.extend(of_redis(&program, folder.path(), args, &mut raw)?),
+        Some(program) => found.extend(measure_redis(&program, folder.path(), args, &mut raw)?),
         None => eprintln!("without Redis"),
     }
     report::keep(
         args.out.as_deref(),
         "cluster-failover",
-        &text(&found)?,
+        &markdown(&found)?,
         &raw,
     )
 }
 
-fn of_larder(
+fn measure_larder(
     binary: &Path,
     folder: &Path,
     lease: u64,
     faults: usize,
     raw: &mut Vec<Value>,
-) -> Result<Found> {
+) -> Result<SystemResults> {
     let settings = [
         "tables.replicas=2".to_owned(),
         format!("cluster.lease_seconds={lease}"),
@@ -99,43 +99,50 @@ fn of_larder(
     let version = folder.join("version");
     store::build(&version, probes::RECORDS, b'A')?;
     server::publish_at(nodes.http(0), &version)?;
-    let whats = [What::ReadRow, What::ReadRecord, What::WriteRow];
-    let ways = [Way::Survivor, Way::Rust];
-    let probes = whats
-        .into_iter()
-        .flat_map(|what| ways.map(|way| Probe { way, what }));
-    let mut found = Found {
+    let whats = [
+        ProbeKind::ReadRow,
+        ProbeKind::ReadRecord,
+        ProbeKind::WriteRow,
+    ];
+    let ways = [Target::Survivor, Target::Rust];
+    let probes = whats.into_iter().flat_map(|what| {
+        ways.map(|way| Probe {
+            target: way,
+            kind: what,
+        })
+    });
+    let mut found = SystemResults {
         title: format!("larder, lease of {lease} s"),
         is_larder: true,
         probes: probes.collect(),
         killed: Vec::new(),
-        cut: Vec::new(),
+        partitioned: Vec::new(),
     };
-    let lasts = Duration::from_secs(lease) + LASTS_MORE;
-    found.play(&mut nodes, faults, lasts, raw)?;
+    let lasts = Duration::from_secs(lease) + FAULT_MARGIN;
+    found.run_faults(&mut nodes, faults, lasts, raw)?;
     Ok(found)
 }
 
-fn of_redis(
+fn measure_redis(
     program: &Path,
     folder: &Path,
     args: &ClusterFailoverArgs,
     raw: &mut Vec<Value>,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<SystemResults>> {
     let mut redis = Redis::start(program, &folder.join("redis"), REDIS_TIMEOUT)?;
-    let probes = [What::ReadRow, What::WriteRow].map(|what| Probe {
-        way: Way::Owner,
-        what,
+    let probes = [ProbeKind::ReadRow, ProbeKind::WriteRow].map(|what| Probe {
+        target: Target::Owner,
+        kind: what,
     });
     let mut borne = Vec::new();
     for ms in REDIS_TIMEOUTS_MS {
         let timeout = Duration::from_millis(ms);
         redis.set_timeout(timeout)?;
         let before = redis.elections()?;
-        let outcome = probes::play(&mut redis, Fault::Nothing, 0, BORNE_FOR, &probes)?;
-        let failed: usize = outcome.seen.iter().map(|seen| seen.failed).sum();
+        let outcome = probes::run_fault(&mut redis, Fault::Nothing, 0, STABLE_TIME, &probes)?;
+        let failed: usize = outcome.probe_results.iter().map(|seen| seen.failed).sum();
         let elections = redis.elections()? - before;
-        tell(
+        record(
             raw,
             json!({"system": "Redis Cluster", "timeout_ms": ms, "fault": "none", "elections": elections, "failed": failed}),
         );
@@ -144,19 +151,20 @@ fn of_redis(
         }
         borne.push(timeout);
     }
-    let mut play = |redis: &mut Redis, timeout: Duration, which: &str, faults| -> Result<Found> {
-        redis.set_timeout(timeout)?;
-        let seconds = timeout.as_secs_f64();
-        let mut found = Found {
-            title: format!("Redis Cluster, time-out of {seconds} s, {which}"),
-            is_larder: false,
-            probes: probes.to_vec(),
-            killed: Vec::new(),
-            cut: Vec::new(),
+    let mut play =
+        |redis: &mut Redis, timeout: Duration, which: &str, faults| -> Result<SystemResults> {
+            redis.set_timeout(timeout)?;
+            let seconds = timeout.as_secs_f64();
+            let mut found = SystemResults {
+                title: format!("Redis Cluster, time-out of {seconds} s, {which}"),
+                is_larder: false,
+                probes: probes.to_vec(),
+                killed: Vec::new(),
+                partitioned: Vec::new(),
+            };
+            found.run_faults(redis, faults, timeout + FAULT_MARGIN, raw)?;
+            Ok(found)
         };
-        found.play(redis, faults, timeout + LASTS_MORE, raw)?;
-        Ok(found)
-    };
     let mut found = Vec::new();
     if args.few > 0 {
         found.push(play(&mut redis, REDIS_TIMEOUT, "the default", args.few)?);
@@ -184,14 +192,14 @@ fn of_redis(
     Ok(found)
 }
 
-fn tell(raw: &mut Vec<Value>, line: Value) {
+fn record(raw: &mut Vec<Value>, line: Value) {
     eprintln!("{line}");
     raw.push(line);
 }
 
-impl Found {
+impl SystemResults {
     /// Kills nodes that own slots, one after another, and then partitions nodes, `faults` times each.
-    fn play(
+    fn run_faults(
         &mut self,
         service: &mut dyn Service,
         faults: usize,
@@ -201,23 +209,23 @@ impl Found {
         for (fault, name) in [(Fault::Kill, "killed"), (Fault::Cut, "cut off")] {
             for turn in 0..faults {
                 let addresses = service.addresses();
-                let owners = Owners::known_to(&addresses)?.all();
+                let owners = Owners::from_nodes(&addresses)?.all();
                 let owner = &owners[turn % owners.len()];
                 let node = addresses.iter().position(|address| address == owner);
                 let node = node.ok_or("an owner is none of the nodes")?;
-                let outcome = probes::play(service, fault, node, lasts, &self.probes)?;
-                tell(raw, self.told(name, turn, node, &outcome));
+                let outcome = probes::run_fault(service, fault, node, lasts, &self.probes)?;
+                record(raw, self.to_json(name, turn, node, &outcome));
                 match fault {
                     Fault::Kill => self.killed.push(outcome),
-                    _ => self.cut.push(outcome),
+                    _ => self.partitioned.push(outcome),
                 }
             }
         }
         Ok(())
     }
 
-    fn told(&self, fault: &str, turn: usize, node: usize, outcome: &Outcome) -> Value {
-        let probes = self.probes.iter().zip(&outcome.seen).map(|(probe, seen)| {
+    fn to_json(&self, fault: &str, turn: usize, node: usize, outcome: &Outcome) -> Value {
+        let probes = self.probes.iter().zip(&outcome.probe_results).map(|(probe, seen)| {
             json!({
                 "probe": probe.title(), "unanswered_s": seen.unanswered_s, "failed": seen.failed,
                 "unanswered_back_s": seen.unanswered_back_s, "failed_back": seen.failed_back,
@@ -230,7 +238,7 @@ impl Found {
     }
 }
 
-fn text(found: &[Found]) -> Result<String> {
+fn markdown(found: &[SystemResults]) -> Result<String> {
     let mut text = String::from(
         "## Nodes that die, and nodes that are cut off\n\n\
          | system | fault | times | clients | longest without an answer, s | requests failed | when it was back, s | failed then |\n|---|---|---|---|---|---|---|---|\n",
@@ -242,8 +250,8 @@ fn text(found: &[Found]) -> Result<String> {
     for system in found {
         for (fault, outcomes) in system.faults() {
             for (at, probe) in system.probes.iter().enumerate() {
-                let sum = |of: fn(&Seen) -> usize| -> usize {
-                    outcomes.iter().map(|it| of(&it.seen[at])).sum()
+                let sum = |of: fn(&ProbeResult) -> usize| -> usize {
+                    outcomes.iter().map(|it| of(&it.probe_results[at])).sum()
                 };
                 writeln!(
                     text,
@@ -251,9 +259,9 @@ fn text(found: &[Found]) -> Result<String> {
                     system.title,
                     outcomes.len(),
                     probe.title(),
-                    spread(outcomes, &|it| it.seen[at].unanswered_s),
+                    spread(outcomes, &|it| it.probe_results[at].unanswered_s),
                     sum(|seen| seen.failed),
-                    spread(outcomes, &|it| it.seen[at].unanswered_back_s),
+                    spread(outcomes, &|it| it.probe_results[at].unanswered_back_s),
                     sum(|seen| seen.failed_back),
                 )?;
             }
@@ -280,43 +288,50 @@ fn text(found: &[Found]) -> Result<String> {
     }
     write!(
         text,
-        "\nThree nodes of larder with `tables.replicas = 2`; three masters and three replicas of Redis, which keep nothing on disk. All processes share the machine's cores. \
-         Longest without an answer: between two answers of one key of the node at fault, of {} keys that each client asks in turn; median (minimum-maximum) over the faults. \
-         A node is killed with SIGKILL and started again, or cut from all other nodes and from etcd by proxies, but not from its clients, and healed: when all had been \
-         answered again, and it was noticed. Writes counted are of rows that are written once, about {} a second at the node at fault for as long as it takes them, and as \
-         many at the owners; lost are those that are not there when all is at rest. At Redis, clients ask the survivors who the owner is after each failure; \
-         a time-out counts as borne if there is no election in {} s without a fault, and all slots are served again after each of the faults.\n\nCommand: `{}`\n",
+        "\nThree nodes of larder with `tables.replicas = 2`; three masters and three replicas of Redis without persistence. All processes share the machine's cores. \
+         Longest unavailability: the time between two replies for one key of the faulty node, of {} keys that each client requests in turn; median (minimum-maximum) over the faults. \
+         A node is killed with SIGKILL and started again, or partitioned from all other nodes and from etcd by proxies, but not from its clients, and reconnected: when all keys had \
+         replies again and the fault was detected. The counted writes are of rows that are written once, about {} per second at the faulty node while it accepts them, and as \
+         many at the owners; rows that are missing after the cluster has settled are lost. With Redis, clients request the owner from the survivors after each failure; \
+         a time-out counts as tolerated if there is no election in {} s without a fault, and all slots are served again after each of the faults.\n\nCommand: `{}`\n",
         probes::KEYS,
         probes::WRITES_A_SECOND,
-        BORNE_FOR.as_secs(),
+        STABLE_TIME.as_secs(),
         report::command()
     )?;
     Ok(text)
 }
 
-impl Found {
+impl SystemResults {
     fn faults(&self) -> [(&'static str, &[Outcome]); 2] {
-        [("killed", &self.killed), ("cut off", &self.cut)]
+        [("killed", &self.killed), ("cut off", &self.partitioned)]
     }
 }
 
 /// Returns the targets for larder, and whether they were met.
-fn bars(system: &Found) -> String {
+fn bars(system: &SystemResults) -> String {
     let mut text = String::new();
     let title = &system.title;
-    let all = || system.killed.iter().chain(&system.cut);
+    let all = || system.killed.iter().chain(&system.partitioned);
     for (at, probe) in system.probes.iter().enumerate() {
-        let longest = system.killed.iter().map(|it| it.seen[at].unanswered_s);
+        let longest = system
+            .killed
+            .iter()
+            .map(|it| it.probe_results[at].unanswered_s);
         let longest = longest.fold(0.0, f64::max);
-        let failed: usize = system.killed.iter().map(|it| it.seen[at].failed).sum();
+        let failed: usize = system
+            .killed
+            .iter()
+            .map(|it| it.probe_results[at].failed)
+            .sum();
         let what = probe.title();
-        let (bar, is_met) = match (probe.what, probe.way) {
-            (What::WriteRow, _) => (format!("<= {WRITE_BAR_S} s"), longest <= WRITE_BAR_S),
-            (_, Way::Rust) => ("none fails".to_owned(), failed == 0),
+        let (bar, is_met) = match (probe.kind, probe.target) {
+            (ProbeKind::WriteRow, _) => (format!("<= {WRITE_BAR_S} s"), longest <= WRITE_BAR_S),
+            (_, Target::Rust) => ("none fails".to_owned(), failed == 0),
             _ => (format!("<= {READ_BAR_S} s"), longest <= READ_BAR_S),
         };
         text += &format!(
-            "| {title}, a node dies: {what} | {longest:.2} s, {failed} failed | {bar} | {} |\n",
+            "| {title}, node failure: {what} | {longest:.2} s, {failed} failed | {bar} | {} |\n",
             report::verdict(is_met)
         );
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use hdrhistogram::Histogram;
 use larder_client::RespClient;
-use larder_protocol::http::{ClusterSettingsWanted, ClusterStatus};
+use larder_protocol::http::{ClusterSettingsChange, ClusterStatus};
 use larder_protocol::resp::client::Reply;
-use larder_testing::StopAtEnd;
+use larder_testing::SetOnDrop;
 use larder_types::{Random, SLOTS, row_slot};
 use serde_json::json;
 
@@ -31,11 +31,11 @@ const CLIENTS: u64 = 2;
 /// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(2);
 /// The polling interval. Requests for the status are load on the nodes too.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time after which requests that were due during the change have completed.
-const HELD_UP: Duration = Duration::from_secs(2);
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// The time limit for filling a node.
-const FILLED_MAX: Duration = Duration::from_secs(120);
+const FILL_TIMEOUT: Duration = Duration::from_secs(120);
 const PHASES: [&str; 3] = ["before", "while it is filled", "after"];
 
 #[derive(Args)]
@@ -60,7 +60,7 @@ pub struct ClusterGrowthArgs {
     out: Option<PathBuf>,
 }
 
-struct Sample {
+struct GrowthSample {
     /// The 99th percentile in microseconds, by phase, for reads and writes.
     p99_us: [[u64; 2]; 3],
     requests: [u64; 3],
@@ -80,12 +80,12 @@ pub fn run(args: &ClusterGrowthArgs) -> Result<()> {
         let settings = [format!("tables.replicas={COPIES}")];
         let nodes = Nodes::start(&binary, folder.path(), NODES, &settings, false)?;
         if let Some(slots) = args.fill_slots_at_once {
-            nodes.set(ClusterSettingsWanted {
+            nodes.set(ClusterSettingsChange {
                 fill_slots_at_once: Some(slots),
-                ..ClusterSettingsWanted::default()
+                ..ClusterSettingsChange::default()
             })?;
         }
-        let sample = one(args, nodes)?;
+        let sample = run_round(args, nodes)?;
         raw.push(json!({
             "round": round, "p99_us": sample.p99_us, "requests": sample.requests, "failed": sample.failed, "filled_s": sample.filled_s,
             "moved": sample.moved, "moved_bytes": sample.moved_bytes,
@@ -96,24 +96,24 @@ pub fn run(args: &ClusterGrowthArgs) -> Result<()> {
     report::keep(
         args.out.as_deref(),
         "cluster-growth",
-        &text(args, &samples)?,
+        &markdown(args, &samples)?,
         &raw,
     )
 }
 
-fn one(args: &ClusterGrowthArgs, mut nodes: Nodes) -> Result<Sample> {
+fn run_round(args: &ClusterGrowthArgs, mut nodes: Nodes) -> Result<GrowthSample> {
     let addresses = nodes.addresses();
     let bytes = fill(&addresses, args.rows)?;
     let (stop, phase) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (seen, grown) = std::thread::scope(|scope| {
-        let stopping = StopAtEnd(&stop);
+        let stopping = SetOnDrop(&stop);
         let clients: Vec<_> = (0..2 * CLIENTS)
             .map(|client| {
                 let (addresses, stop, phase) = (&addresses, &stop, &phase);
                 scope.spawn(move || drive(client, args.rows, addresses, stop, phase))
             })
             .collect();
-        let grown = grow(args, &mut nodes, &bytes, &phase);
+        let grown = add_node(args, &mut nodes, &bytes, &phase);
         drop(stopping);
         let seen = clients.into_iter().map(|it| it.join().expect("it goes on"));
         (seen.collect::<Vec<Client>>(), grown)
@@ -128,7 +128,7 @@ fn one(args: &ClusterGrowthArgs, mut nodes: Nodes) -> Result<Sample> {
     };
     let p99 = |phase, is_write| of(phase, is_write).value_at_quantile(0.99);
     let least = bytes.iter().sum::<u64>() as f64 * COPIES as f64 / (NODES + 1) as f64;
-    Ok(Sample {
+    Ok(GrowthSample {
         p99_us: [0, 1, 2].map(|phase| [false, true].map(|is_write| p99(phase, is_write))),
         requests: [0, 1, 2].map(|phase| of(phase, false).len() + of(phase, true).len()),
         failed: seen.iter().map(|client| client.failed).sum(),
@@ -140,7 +140,7 @@ fn one(args: &ClusterGrowthArgs, mut nodes: Nodes) -> Result<Sample> {
 
 /// Starts a fourth node under load, and waits until it has its share. Returns the time this takes, and the bytes of the
 /// copied rows.
-fn grow(
+fn add_node(
     args: &ClusterGrowthArgs,
     nodes: &mut Nodes,
     bytes: &[u64],
@@ -164,17 +164,17 @@ fn grow(
             .sum::<u64>();
         had = has;
         let newest = status.members.iter().find(|it| it.name == nodes.newest());
-        if newest.is_some_and(|it| it.slots_owned > 0) && nodes.is_at_rest() {
+        if newest.is_some_and(|it| it.slots_owned > 0) && nodes.is_settled() {
             break;
         }
-        if began.elapsed() > FILLED_MAX {
+        if began.elapsed() > FILL_TIMEOUT {
             return Err(format!("the fourth node is not filled: {status:?}").into());
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let filled_s = began.elapsed().as_secs_f64();
     // Requests that were delayed by the change still count for this phase.
-    std::thread::sleep(HELD_UP);
+    std::thread::sleep(DRAIN_TIME);
     phase.store(2, Ordering::Relaxed);
     pause();
     Ok((filled_s, moved))
@@ -278,8 +278,8 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("these bounds are in order")
 }
 
-fn text(args: &ClusterGrowthArgs, samples: &[Sample]) -> Result<String> {
-    let spread = |of: &dyn Fn(&Sample) -> f64, digits| {
+fn markdown(args: &ClusterGrowthArgs, samples: &[GrowthSample]) -> Result<String> {
+    let spread = |of: &dyn Fn(&GrowthSample) -> f64, digits| {
         let all: Vec<f64> = samples.iter().map(of).collect();
         report::spread(&all, digits)
     };
@@ -296,7 +296,7 @@ fn text(args: &ClusterGrowthArgs, samples: &[Sample]) -> Result<String> {
         )?;
     }
     let ratio = |which: usize| {
-        let of = |it: &Sample| it.p99_us[1][which] as f64 / it.p99_us[0][which] as f64;
+        let of = |it: &GrowthSample| it.p99_us[1][which] as f64 / it.p99_us[0][which] as f64;
         median(&samples.iter().map(of).collect::<Vec<_>>())
     };
     let moved = median(&samples.iter().map(|it| it.moved).collect::<Vec<_>>());

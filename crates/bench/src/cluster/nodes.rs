@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use larder_client::AdminClient;
-use larder_protocol::http::{ClusterAsk, ClusterSettingsWanted, ClusterStatus};
+use larder_protocol::http::{ClusterRequest, ClusterSettingsChange, ClusterStatus};
 use larder_testing::etcd::Etcd;
 use larder_testing::free_port;
 use larder_testing::proxy::Proxy;
@@ -17,8 +17,8 @@ use crate::Result;
 use crate::process::{self, Server};
 
 /// The time limit for a cluster to settle.
-const SETTLED_MAX: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Nodes {
     pub etcd: Etcd,
@@ -27,10 +27,10 @@ pub struct Nodes {
     /// The settings of every node.
     settings: Vec<String>,
     is_proxied: bool,
-    nodes: Vec<Node>,
+    nodes: Vec<LarderNode>,
 }
 
-struct Node {
+struct LarderNode {
     name: String,
     resp: String,
     /// Includes the scheme.
@@ -85,7 +85,7 @@ impl Nodes {
             etcd = etcd_proxy.insert(Proxy::to(etcd)).address();
         }
         settings.push(format!("cluster.etcd=http://{etcd}"));
-        self.nodes.push(Node {
+        self.nodes.push(LarderNode {
             resp: format!("127.0.0.1:{}", free_port()),
             http: format!("http://127.0.0.1:{}", free_port()),
             name,
@@ -132,8 +132,9 @@ impl Nodes {
     }
 
     /// Changes settings in the cluster map.
-    pub fn set(&self, settings: ClusterSettingsWanted) -> Result<()> {
-        AdminClient::new(&self.nodes[0].http)?.cluster_ask(&ClusterAsk::Set { settings })?;
+    pub fn set(&self, settings: ClusterSettingsChange) -> Result<()> {
+        AdminClient::new(&self.nodes[0].http)?
+            .cluster_request(&ClusterRequest::Set { settings })?;
         Ok(())
     }
 
@@ -144,7 +145,7 @@ impl Nodes {
 
     /// Returns whether, according to every running node, all running nodes are members, and each slot is at its target
     /// with all its copies.
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         let running = (0..self.nodes.len()).filter(|at| self.nodes[*at].server.is_some());
         let running: Vec<usize> = running.collect();
         let sees_rest = |at: &usize| {
@@ -167,12 +168,12 @@ impl Nodes {
     /// Waits until every slot is at its target with all its copies.
     pub fn settle(&self) -> Result<()> {
         let began = Instant::now();
-        while !self.is_at_rest() {
-            if began.elapsed() > SETTLED_MAX {
+        while !self.is_settled() {
+            if began.elapsed() > SETTLE_TIMEOUT {
                 let status = self.status(0)?;
                 return Err(format!("the cluster does not come to rest: {status:?}").into());
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -206,7 +207,7 @@ impl Service for Nodes {
     }
 
     fn heal(&mut self) {
-        let proxies = |node: &Node| {
+        let proxies = |node: &LarderNode| {
             let both = node.peer_proxy.iter().chain(&node.etcd_proxy);
             both.for_each(Proxy::heal);
         };

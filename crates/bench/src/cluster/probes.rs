@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use larder_client::{ClusterClient, Error, RespClient, RespOptions};
 use larder_protocol::resp::client::Reply;
-use larder_testing::StopAtEnd;
+use larder_testing::SetOnDrop;
 use larder_types::{Random, SLOTS, slot_of};
 
 use super::map;
@@ -38,7 +38,7 @@ pub const WRITES_A_SECOND: u128 = BATCH as u128 * 1_000 / BATCH_PAUSE.as_millis(
 const TAGS: u64 = 1_000;
 const AROUND: Duration = Duration::from_millis(500);
 /// The time limit until all keys are available again.
-const AGAIN_MAX: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const WRITERS_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -65,7 +65,7 @@ pub enum Fault {
 
 /// The node to which a client sends its requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Target {
     /// One node that survives the fault.
     Survivor,
     /// The owner according to the survivors. The client fetches the owners again after each failure.
@@ -75,7 +75,7 @@ pub enum Way {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum ProbeKind {
     ReadRow,
     WriteRow,
     ReadRecord,
@@ -83,21 +83,21 @@ pub enum What {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    pub way: Way,
-    pub what: What,
+    pub target: Target,
+    pub kind: ProbeKind,
 }
 
 impl Probe {
     pub fn title(self) -> String {
-        let what = match self.what {
-            What::ReadRow => "reads of rows",
-            What::WriteRow => "writes",
-            What::ReadRecord => "reads of a store",
+        let what = match self.kind {
+            ProbeKind::ReadRow => "reads of rows",
+            ProbeKind::WriteRow => "writes",
+            ProbeKind::ReadRecord => "reads of a store",
         };
-        let way = match self.way {
-            Way::Survivor => "through a surviving node",
-            Way::Owner => "at the owner",
-            Way::Rust => "Rust client",
+        let way = match self.target {
+            Target::Survivor => "through a surviving node",
+            Target::Owner => "at the owner",
+            Target::Rust => "Rust client",
         };
         format!("{what}, {way}")
     }
@@ -105,7 +105,7 @@ impl Probe {
 
 /// The measurements of a probe.
 #[derive(Clone, Copy, Default)]
-pub struct Seen {
+pub struct ProbeResult {
     /// The longest time for which a key was unavailable: during the fault, and after the node came back.
     pub unanswered_s: f64,
     pub unanswered_back_s: f64,
@@ -117,7 +117,7 @@ pub struct Seen {
 /// The result of one fault.
 pub struct Outcome {
     /// In the order of the requested probes.
-    pub seen: Vec<Seen>,
+    pub probe_results: Vec<ProbeResult>,
     pub acknowledged: usize,
     /// The number of acknowledged rows that are missing afterwards.
     pub lost: usize,
@@ -139,7 +139,7 @@ struct Row {
 }
 
 /// Causes a fault of this duration at a node, while clients read and write.
-pub fn play(
+pub fn run_fault(
     service: &mut dyn Service,
     fault: Fault,
     node: usize,
@@ -152,7 +152,7 @@ pub fn play(
     let addresses = service.addresses();
     let victim = addresses[node].clone();
     let survivors: Vec<String> = addresses.into_iter().filter(|it| *it != victim).collect();
-    let mut owners = Owners::known_to(&survivors)?;
+    let mut owners = Owners::from_nodes(&survivors)?;
     let is_its = |slot: u16| owners.of_slot[usize::from(slot)] == victim;
     let tags: Vec<u64> = (0..TAGS).filter(|tag| is_its(slot_of_tag(*tag))).collect();
     let records = (0..RECORDS).map(store::redis_key);
@@ -169,23 +169,23 @@ pub fn play(
         .map(|tag| format!("probe|{{{tag}}}|0"))
         .collect();
     for row in &rows {
-        owners.ask(&[b"SET", row.as_bytes(), b"0"])?;
+        owners.send_to_owner(&[b"SET", row.as_bytes(), b"0"])?;
     }
     let stop = AtomicBool::new(false);
     let run_of_answers: Vec<AtomicU64> = probes.iter().map(|_| AtomicU64::new(0)).collect();
     let began = Instant::now();
     let (attempts, rows_written, times) = std::thread::scope(|scope| {
-        let stopping = StopAtEnd(&stop);
+        let stopping = SetOnDrop(&stop);
         let asking: Vec<_> = probes
             .iter()
             .zip(&run_of_answers)
             .map(|(&probe, answers)| {
-                let keys = match probe.what {
-                    What::ReadRecord => &records,
+                let keys = match probe.kind {
+                    ProbeKind::ReadRecord => &records,
                     _ => &rows,
                 };
                 let (survivors, stop) = (&survivors, &stop);
-                scope.spawn(move || ask(probe, keys, survivors, stop, answers))
+                scope.spawn(move || run_probe(probe, keys, survivors, stop, answers))
             })
             .collect();
         let at_victim = scope.spawn(|| write_at(&victim, &tags, played, &stop));
@@ -206,7 +206,7 @@ pub fn play(
                     .all(|it| it.load(Ordering::Relaxed) >= enough)
             };
             while !is_answered() {
-                if fault_at.elapsed() > AGAIN_MAX {
+                if fault_at.elapsed() > RECOVERY_TIMEOUT {
                     return Err("a node's slots are not served again".into());
                 }
                 std::thread::sleep(PROBE_PAUSE);
@@ -247,16 +247,16 @@ pub fn play(
         seen
     });
     Ok(Outcome {
-        seen: seen.collect(),
+        probe_results: seen.collect(),
         acknowledged: rows_written.len(),
-        lost: Owners::known_to(&survivors)?.lost(&rows_written)?,
+        lost: Owners::from_nodes(&survivors)?.count_lost(&rows_written)?,
         back_s: (rest_at - back_at).as_secs_f64(),
     })
 }
 
 /// Returns the longest time between two successful replies for one key, before and after the node came back.
-fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]) -> Seen {
-    let mut seen = Seen::default();
+fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]) -> ProbeResult {
+    let mut seen = ProbeResult::default();
     for key in 0..KEYS {
         let answers = attempts.iter().filter(|it| it.key == key && it.is_answered);
         let mut last = began;
@@ -274,7 +274,7 @@ fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]
 }
 
 /// Reads one key after another until stopped.
-fn ask(
+fn run_probe(
     probe: Probe,
     keys: &[String],
     survivors: &[String],
@@ -284,7 +284,7 @@ fn ask(
     let node = client(&survivors[0], TIMEOUT);
     let rust = ClusterClient::new(survivors);
     let mut owners = Owners::default();
-    survivors.clone_into(&mut owners.told_by);
+    survivors.clone_into(&mut owners.sources);
     let mut attempts = Vec::new();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -292,18 +292,18 @@ fn ask(
         }
         let key = keys[number % keys.len()].as_bytes();
         let value = number.to_string();
-        let parts: &[&[u8]] = match probe.what {
-            What::WriteRow => &[b"SET", key, value.as_bytes()],
+        let parts: &[&[u8]] = match probe.kind {
+            ProbeKind::WriteRow => &[b"SET", key, value.as_bytes()],
             _ => &[b"GET", key],
         };
-        let reply = match probe.way {
-            Way::Survivor => node.command(parts),
-            Way::Owner => owners.ask(parts),
-            Way::Rust => rust.command(parts),
+        let reply = match probe.target {
+            Target::Survivor => node.command(parts),
+            Target::Owner => owners.send_to_owner(parts),
+            Target::Rust => rust.command(parts),
         };
-        let is_answered = match (probe.what, reply) {
-            (What::WriteRow, Ok(Reply::Simple(word))) => word == "OK",
-            (What::WriteRow, _) => false,
+        let is_answered = match (probe.kind, reply) {
+            (ProbeKind::WriteRow, Ok(Reply::Simple(word))) => word == "OK",
+            (ProbeKind::WriteRow, _) => false,
             (_, reply) => matches!(reply, Ok(Reply::Bulk(_))),
         };
         if is_answered {
@@ -335,7 +335,7 @@ fn write_at(address: &str, tags: &[u64], played: u64, stop: &AtomicBool) -> Vec<
         }
         let tag = tags[number % tags.len()];
         let rows = format!("written|{{{tag}}}|{played}|at|{number}");
-        write(&node, &rows, slot_of_tag(tag), &mut written);
+        write_batch(&node, &rows, slot_of_tag(tag), &mut written);
         std::thread::sleep(BATCH_PAUSE);
     }
     written
@@ -344,7 +344,7 @@ fn write_at(address: &str, tags: &[u64], played: u64, stop: &AtomicBool) -> Vec<
 /// Writes rows of all slots, each at its owner. Returns the acknowledged rows.
 fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<Row> {
     let mut owners = Owners::default();
-    survivors.clone_into(&mut owners.told_by);
+    survivors.clone_into(&mut owners.sources);
     let mut random = Random::new(3);
     let mut written = Vec::new();
     for number in 0.. {
@@ -355,12 +355,12 @@ fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<
         let rows = format!("written|{{{tag}}}|{played}|owner|{number}");
         let slot = slot_of_tag(tag);
         let is_done = match owners.client(slot) {
-            Ok(node) => write(node, &rows, slot, &mut written),
+            Ok(node) => write_batch(node, &rows, slot, &mut written),
             Err(_) => false,
         };
         if !is_done {
             // If this fails, the next request fails too and reports it.
-            let _ = owners.learn();
+            let _ = owners.refresh();
         }
         std::thread::sleep(BATCH_PAUSE);
     }
@@ -368,7 +368,7 @@ fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<
 }
 
 /// Writes some rows with this key prefix. Returns whether all were acknowledged.
-fn write(node: &RespClient, rows: &str, slot: u16, written: &mut Vec<Row>) -> bool {
+fn write_batch(node: &RespClient, rows: &str, slot: u16, written: &mut Vec<Row>) -> bool {
     let keys = (0..BATCH).map(|at| format!("{rows}|{at}"));
     let keys: Vec<String> = keys.collect();
     let commands: Vec<[&[u8]; 3]> = keys
@@ -391,19 +391,19 @@ fn write(node: &RespClient, rows: &str, slot: u16, written: &mut Vec<Row>) -> bo
 /// A client that sends requests to the owners reported by some nodes.
 #[derive(Default)]
 pub struct Owners {
-    told_by: Vec<String>,
+    sources: Vec<String>,
     /// The address of each slot's owner; empty if it has none.
     of_slot: Vec<String>,
     clients: HashMap<String, RespClient>,
 }
 
 impl Owners {
-    pub fn known_to(nodes: &[String]) -> Result<Owners> {
+    pub fn from_nodes(nodes: &[String]) -> Result<Owners> {
         let mut owners = Owners {
-            told_by: nodes.to_vec(),
+            sources: nodes.to_vec(),
             ..Default::default()
         };
-        owners.learn()?;
+        owners.refresh()?;
         Ok(owners)
     }
 
@@ -418,13 +418,13 @@ impl Owners {
         all
     }
 
-    fn learn(&mut self) -> Result<()> {
-        let told = self
-            .told_by
+    fn refresh(&mut self) -> Result<()> {
+        let text = self
+            .sources
             .iter()
             .find_map(|node| map::slots(&client(node, WRITERS_TIMEOUT)).ok());
         let mut of_slot = vec![String::new(); usize::from(SLOTS)];
-        for (from, to, port) in told.ok_or("no node tells who owns what")? {
+        for (from, to, port) in text.ok_or("no node returns the owners of the slots")? {
             of_slot[from..=to].fill(format!("127.0.0.1:{port}"));
         }
         self.of_slot = of_slot;
@@ -433,7 +433,7 @@ impl Owners {
 
     fn client(&mut self, slot: u16) -> Result<&RespClient> {
         if self.of_slot.is_empty() {
-            self.learn()?;
+            self.refresh()?;
         }
         let owner = &self.of_slot[usize::from(slot)];
         let known = self.clients.entry(owner.clone());
@@ -441,7 +441,7 @@ impl Owners {
     }
 
     /// Sends a command to the owner of its first key.
-    fn ask(&mut self, parts: &[&[u8]]) -> std::result::Result<Reply, Error> {
+    fn send_to_owner(&mut self, parts: &[&[u8]]) -> std::result::Result<Reply, Error> {
         let slot = slot_of(parts[1]);
         let unknown = |error: Box<dyn std::error::Error>| Error::Protocol {
             address: "the cluster".to_owned(),
@@ -449,13 +449,13 @@ impl Owners {
         };
         let reply = self.client(slot).map_err(unknown)?.command(parts);
         if reply.is_err() {
-            let _ = self.learn();
+            let _ = self.refresh();
         }
         reply
     }
 
     /// Returns the number of these rows that are missing.
-    fn lost(&mut self, rows: &[Row]) -> Result<usize> {
+    fn count_lost(&mut self, rows: &[Row]) -> Result<usize> {
         let mut by_owner: HashMap<u16, Vec<&Row>> = HashMap::new();
         for row in rows {
             by_owner.entry(row.slot).or_default().push(row);

@@ -18,18 +18,18 @@ use crate::process::{self, Server};
 const MASTERS: usize = 3;
 const NODES: usize = 2 * MASTERS;
 /// The time limit for a cluster to settle.
-const SETTLED_MAX: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Redis {
     program: PathBuf,
     folder: PathBuf,
     /// The time without messages after which a node is considered dead.
     timeout: Duration,
-    nodes: Vec<Node>,
+    nodes: Vec<RedisNode>,
 }
 
-struct Node {
+struct RedisNode {
     port: u16,
     bus_port: u16,
     /// The proxies through which clients and replicas, and other nodes, reach this one.
@@ -49,7 +49,7 @@ impl Redis {
         for at in 0..NODES {
             let (port, bus_port) = (free_port(), free_port());
             let to = |port: u16| Proxy::to(format!("127.0.0.1:{port}"));
-            redis.nodes.push(Node {
+            redis.nodes.push(RedisNode {
                 port,
                 bus_port,
                 data: to(port),
@@ -61,24 +61,24 @@ impl Redis {
         }
         for at in 1..NODES {
             let [data, bus] = redis.nodes[at].announced();
-            redis.ask(0, &["CLUSTER", "MEET", "127.0.0.1", &data, &bus])?;
+            redis.send(0, &["CLUSTER", "MEET", "127.0.0.1", &data, &bus])?;
         }
         for master in 0..MASTERS {
             let bound = |at: usize| at * usize::from(SLOTS) / MASTERS;
             let (from, to) = (bound(master), bound(master + 1) - 1);
             let [from, to] = [from, to].map(|slot| slot.to_string());
-            redis.ask(master, &["CLUSTER", "ADDSLOTSRANGE", &from, &to])?;
-            let Reply::Bulk(id) = redis.ask(master, &["CLUSTER", "MYID"])? else {
+            redis.send(master, &["CLUSTER", "ADDSLOTSRANGE", &from, &to])?;
+            let Reply::Bulk(id) = redis.send(master, &["CLUSTER", "MYID"])? else {
                 return Err("CLUSTER MYID is answered by something else than a name".into());
             };
             let id = String::from_utf8(id)?;
             let began = Instant::now();
-            while let Err(error) = redis.ask(MASTERS + master, &["CLUSTER", "REPLICATE", &id]) {
+            while let Err(error) = redis.send(MASTERS + master, &["CLUSTER", "REPLICATE", &id]) {
                 // The node does not know its master yet.
-                if began.elapsed() > SETTLED_MAX {
+                if began.elapsed() > SETTLE_TIMEOUT {
                     return Err(error);
                 }
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         redis.settle()?;
@@ -123,7 +123,7 @@ impl Redis {
         self.timeout = timeout;
         let ms = timeout.as_millis().to_string();
         for at in 0..NODES {
-            self.ask(at, &["CONFIG", "SET", "cluster-node-timeout", &ms])?;
+            self.send(at, &["CONFIG", "SET", "cluster-node-timeout", &ms])?;
         }
         Ok(())
     }
@@ -137,29 +137,29 @@ impl Redis {
     }
 
     /// Sends a command without using the proxies.
-    fn ask(&self, at: usize, parts: &[&str]) -> Result<Reply> {
+    fn send(&self, at: usize, parts: &[&str]) -> Result<Reply> {
         let client = RespClient::new(format!("127.0.0.1:{}", self.nodes[at].port));
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
         Ok(client.command(&parts)?)
     }
 
     fn text(&self, at: usize, parts: &[&str]) -> Result<String> {
-        match self.ask(at, parts)? {
+        match self.send(at, parts)? {
             Reply::Bulk(text) => Ok(String::from_utf8(text)?),
             other => Err(format!("{parts:?} is answered by {other:?}").into()),
         }
     }
 
     /// Returns whether all running nodes consider all slots served, by masters that each have a replica.
-    fn is_at_rest(&self) -> Result<bool> {
+    fn is_settled(&self) -> Result<bool> {
         let (mut masters, mut replicas) = (0, 0);
         for at in (0..NODES).filter(|at| self.nodes[*at].server.is_some()) {
             let state = self.text(at, &["CLUSTER", "INFO"])?;
-            let is_whole = state.contains("cluster_state:ok")
+            let is_ready = state.contains("cluster_state:ok")
                 && state.contains(&format!("cluster_slots_ok:{SLOTS}"))
                 && state.contains(&format!("cluster_known_nodes:{NODES}"));
             let role = self.text(at, &["INFO", "replication"])?;
-            if !is_whole {
+            if !is_ready {
                 return Ok(false);
             }
             masters += usize::from(role.contains("role:master") && role.contains("state=online"));
@@ -170,7 +170,7 @@ impl Redis {
     }
 }
 
-impl Node {
+impl RedisNode {
     /// Returns the ports that the node announces to others.
     fn announced(&self) -> [String; 2] {
         [&self.data, &self.bus].map(|proxy| {
@@ -196,7 +196,7 @@ impl Service for Redis {
     }
 
     fn cut(&mut self, at: usize) {
-        let pid = |node: &Node| node.server.as_ref().map(Server::pid);
+        let pid = |node: &RedisNode| node.server.as_ref().map(Server::pid);
         let own: Vec<u32> = pid(&self.nodes[at]).into_iter().collect();
         let others = self.nodes.iter().filter_map(pid);
         let others: Vec<u32> = others.filter(|pid| !own.contains(pid)).collect();
@@ -216,12 +216,12 @@ impl Service for Redis {
 
     fn settle(&mut self) -> Result<()> {
         let began = Instant::now();
-        while !self.is_at_rest()? {
-            if began.elapsed() > SETTLED_MAX {
+        while !self.is_settled()? {
+            if began.elapsed() > SETTLE_TIMEOUT {
                 let state = self.text(0, &["CLUSTER", "NODES"])?;
                 return Err(format!("the Redis Cluster does not come to rest: {state}").into());
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_client::AdminClient;
-use larder_protocol::http::{ClusterAsk, ClusterSettingsWanted};
+use larder_protocol::http::{ClusterRequest, ClusterSettingsChange};
 use serde_json::json;
 
-use super::cost::{self, Load, What};
+use super::cost::{self, Load, RequestKind};
 use super::servers::Cluster;
 use crate::Result;
 use crate::net::services::{CLIENT_CORE, SERVER_CORE};
@@ -20,7 +20,7 @@ use crate::report::{self, median, spread};
 const BAR: f64 = 2.0;
 const NODES: usize = 3;
 /// The time limit until all nodes apply a setting and every copy is in sync.
-const SETTLED_MAX: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 const ACKNOWLEDGE: [&str; 2] = ["owner", "replicas"];
 
 #[derive(Args)]
@@ -49,7 +49,7 @@ pub struct ClusterReplicasArgs {
 }
 
 /// A cluster with this number of copies.
-struct Compared {
+struct ComparedCluster {
     copies: u8,
     cluster: Cluster,
     admins: Vec<AdminClient>,
@@ -64,13 +64,13 @@ pub fn run(args: &ClusterReplicasArgs) -> Result<()> {
     let mut all = Vec::new();
     for copies in 1..=NODES as u8 {
         let data = folder.path().join(format!("copies-{copies}"));
-        let cluster = Cluster::of_larder(&binary, &data, NODES, copies.into())?;
+        let cluster = Cluster::start_larder(&binary, &data, NODES, copies.into())?;
         let http = cluster.nodes.iter().filter_map(|node| node.http.as_deref());
         let admins = http
             .map(AdminClient::new)
             .collect::<std::result::Result<_, _>>()?;
         cost::fill(&cluster, args.rows)?;
-        all.push(Compared {
+        all.push(ComparedCluster {
             copies,
             cluster,
             admins,
@@ -89,9 +89,10 @@ pub fn run(args: &ClusterReplicasArgs) -> Result<()> {
                         seconds: args.seconds,
                         depth,
                     };
-                    let requests = cost::direct(&compared.cluster, args.rows, What::Set);
+                    let requests =
+                        cost::requests_by_owner(&compared.cluster, args.rows, RequestKind::Set);
                     let sample = cost::measure(&compared.cluster, &requests, &load)?;
-                    let out = compared.out_of_sync()?;
+                    let out = compared.count_out_of_sync()?;
                     raw.push(json!({
                         "copies": compared.copies, "acknowledge": word, "depth": depth, "round": round,
                         "cpu_us": sample.cpu_us, "per_second": sample.per_second, "slots_out_of_sync": out,
@@ -110,8 +111,8 @@ pub fn run(args: &ClusterReplicasArgs) -> Result<()> {
         }
     }
     let mut markdown = format!(
-        "## What copies cost\n\nMicroseconds of CPU time of all {NODES} nodes for a SET at the row's owner, by how many nodes have each row and by `tables.acknowledge`: \
-         median (minimum-maximum).\n\n| under way | copies | owner | replicas | one copy more, replicas | bar | |\n|---|---|---|---|---|---|---|\n"
+        "## The cost of copies\n\nMicroseconds of CPU time of all {NODES} nodes for a SET at the row's owner, by the number of copies of each row and by `tables.acknowledge`: \
+         median (minimum-maximum).\n\n| in flight | copies | owner | replicas | one more copy, replicas | bar | |\n|---|---|---|---|---|---|---|\n"
     );
     for (depth, samples) in args.depths.iter().zip(&samples) {
         for copies in 0..NODES {
@@ -148,24 +149,24 @@ pub fn run(args: &ClusterReplicasArgs) -> Result<()> {
     report::keep(args.out.as_deref(), "cluster-replicas", &markdown, &raw)
 }
 
-impl Compared {
+impl ComparedCluster {
     /// Sets which copies acknowledge a write, and waits until every node applies the setting and every copy is in sync.
     fn set(&self, acknowledge: &str) -> Result<()> {
-        let settings = ClusterSettingsWanted {
+        let settings = ClusterSettingsChange {
             acknowledge: Some(acknowledge.to_owned()),
             ..Default::default()
         };
-        self.admins[0].cluster_ask(&ClusterAsk::Set { settings })?;
+        self.admins[0].cluster_request(&ClusterRequest::Set { settings })?;
         let began = Instant::now();
         loop {
             let mut is_everywhere = true;
             for admin in &self.admins {
                 is_everywhere &= admin.cluster()?.settings.acknowledge == acknowledge;
             }
-            if is_everywhere && self.out_of_sync()? == 0 {
+            if is_everywhere && self.count_out_of_sync()? == 0 {
                 return Ok(());
             }
-            if began.elapsed() > SETTLED_MAX {
+            if began.elapsed() > SETTLE_TIMEOUT {
                 return Err("copies do not come to be in sync".into());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -173,12 +174,12 @@ impl Compared {
     }
 
     /// Returns the number of missing copies.
-    fn out_of_sync(&self) -> Result<usize> {
+    fn count_out_of_sync(&self) -> Result<usize> {
         let status = self.admins[0].cluster()?;
         let missing = status.slots.iter().map(|run| {
             // The owner has one of the copies.
-            let wanted = usize::from(self.copies) - 1;
-            wanted.saturating_sub(run.in_sync.len()) * usize::from(run.to - run.from + 1)
+            let selected = usize::from(self.copies) - 1;
+            selected.saturating_sub(run.in_sync.len()) * usize::from(run.to - run.from + 1)
         });
         Ok(missing.sum())
     }

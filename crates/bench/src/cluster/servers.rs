@@ -15,21 +15,21 @@ use crate::net::services::{CLIENT_CORE, SERVER_CORE};
 use crate::process::{self, Server};
 
 /// One node: its addresses and its process.
-pub struct Node {
+pub struct ServerNode {
     pub resp: SocketAddr,
     /// The HTTP API; `None` for Redis.
     pub http: Option<String>,
     pid: u32,
 }
 
-impl Node {
+impl ServerNode {
     pub fn cpu_s(&self) -> Result<f64> {
         process::cpu_s_of(self.pid)
     }
 }
 
 pub struct Cluster {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<ServerNode>,
     /// The owner of each slot, as an index into `nodes`.
     pub owners: Vec<usize>,
     /// The process id of the coordinator.
@@ -51,7 +51,12 @@ impl Drop for Local {
 
 impl Cluster {
     /// Starts nodes of larder with one thread each, all on one core.
-    pub fn of_larder(binary: &Path, data: &Path, nodes: usize, replicas: usize) -> Result<Cluster> {
+    pub fn start_larder(
+        binary: &Path,
+        data: &Path,
+        nodes: usize,
+        replicas: usize,
+    ) -> Result<Cluster> {
         let mut command = process::on_core(binary, Some(SERVER_CORE));
         command.args(["cluster", "local", "--json", "--set", "server.threads=1"]);
         command.args([
@@ -67,11 +72,11 @@ impl Cluster {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         let ready: serde_json::Value = serde_json::from_str(&line).map_err(|_| {
-            format!("larder cluster local said {line:?} and not where its nodes listen")
+            format!("larder cluster local printed {line:?} instead of its nodes' addresses")
         })?;
-        let node = |node: &serde_json::Value| -> Result<Node> {
+        let node = |node: &serde_json::Value| -> Result<ServerNode> {
             let pid = node["pid"].as_u64().ok_or("a node has no pid")?;
-            Ok(Node {
+            Ok(ServerNode {
                 resp: node["resp"]
                     .as_str()
                     .ok_or("a node has no address")?
@@ -84,7 +89,7 @@ impl Cluster {
         let coordinator = ready["etcd_pid"]
             .as_u64()
             .and_then(|pid| u32::try_from(pid).ok());
-        Cluster::found(
+        Cluster::discover_owners(
             nodes.iter().map(node).collect::<Result<_>>()?,
             coordinator,
             Some(local),
@@ -94,7 +99,7 @@ impl Cluster {
 
     /// Starts masters of a Redis Cluster, all on one core. With `logs`, they write a log that is synced every second,
     /// like larder's.
-    pub fn of_redis(program: &Path, folder: &Path, nodes: usize, logs: bool) -> Result<Cluster> {
+    pub fn start_redis(program: &Path, folder: &Path, nodes: usize, logs: bool) -> Result<Cluster> {
         let appendonly = if logs { "yes" } else { "no" };
         let mut servers = Vec::new();
         for at in 0..nodes {
@@ -119,18 +124,18 @@ impl Cluster {
         if !made.success() {
             return Err("redis-cli cannot make a cluster".into());
         }
-        let nodes = servers.iter().map(|server| Node {
+        let nodes = servers.iter().map(|server| ServerNode {
             resp: server.resp,
             http: None,
             pid: server.pid(),
         });
         let nodes = nodes.collect();
-        Cluster::found(nodes, None, None, servers)
+        Cluster::discover_owners(nodes, None, None, servers)
     }
 
     /// Requests the owners until every slot has one.
-    fn found(
-        nodes: Vec<Node>,
+    fn discover_owners(
+        nodes: Vec<ServerNode>,
         coordinator: Option<u32>,
         local: Option<Local>,
         servers: Vec<Server>,
@@ -163,7 +168,7 @@ impl Cluster {
 
     /// Returns the CPU time of each node so far, in seconds.
     pub fn cpu_s(&self) -> Result<Vec<f64>> {
-        self.nodes.iter().map(Node::cpu_s).collect()
+        self.nodes.iter().map(ServerNode::cpu_s).collect()
     }
 
     /// Returns the CPU time of the coordinator so far, in seconds; 0 without one.

@@ -21,7 +21,7 @@ use crate::net::drive::WINDOW;
 use crate::net::larder::{Larder, Mode};
 use crate::net::services::{CLIENT_CORE, SERVER_CORE};
 use crate::net::timelines::{Connection, Servers, System};
-use crate::net::twip::{Run, play};
+use crate::net::twip::{Run, run_operations};
 use crate::net::workload::Workload;
 use crate::process;
 use crate::report::{self, median, spread};
@@ -32,7 +32,7 @@ const COST_BAR: f64 = 1.6;
 /// The maximum load of the busiest of eight nodes, as a multiple of the mean.
 const BUSIEST_BAR: f64 = 1.3;
 /// The time limit until all nodes know a join.
-const KNOWN_MAX: Duration = Duration::from_secs(30);
+const DECLARE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of rows written to verify that a cluster accepts writes.
 const FIRST_ROWS: u64 = 2_000;
 
@@ -69,7 +69,7 @@ pub struct ClusterTwipArgs {
     out: Option<PathBuf>,
 }
 
-struct Sample {
+struct TwipClusterSample {
     /// CPU time of all nodes per operation, in microseconds.
     cpu_us: f64,
     /// The CPU time of the busiest node, as a multiple of the mean.
@@ -83,11 +83,11 @@ pub fn run(args: &ClusterTwipArgs) -> Result<()> {
         return Err("this needs two cores: one for the nodes, one for the client".into());
     }
     let most = args.nodes.iter().max().ok_or("--nodes names none")?;
-    let under_way = (args.window * most) as u64;
-    if args.held_back < 2 * under_way {
+    let in_flight = (args.window * most) as u64;
+    if args.held_back < 2 * in_flight {
         return Err(format!(
             "--held-back must be at least {}: posts may be under way for so long",
-            2 * under_way
+            2 * in_flight
         )
         .into());
     }
@@ -101,7 +101,7 @@ pub fn run(args: &ClusterTwipArgs) -> Result<()> {
         expected: workload.expected(args.operations),
         workload: &workload,
     };
-    let mut samples: Vec<Vec<Sample>> = args.nodes.iter().map(|_| Vec::new()).collect();
+    let mut samples: Vec<Vec<TwipClusterSample>> = args.nodes.iter().map(|_| Vec::new()).collect();
     let mut raw = Vec::new();
     for round in 0..args.rounds {
         for (&nodes, samples) in args.nodes.iter().zip(&mut samples) {
@@ -110,20 +110,20 @@ pub fn run(args: &ClusterTwipArgs) -> Result<()> {
             } else {
                 args.window * nodes
             };
-            let sample = one(&binary, nodes, &run, window)?;
-            raw.push(told(nodes, round, &sample));
+            let sample = run_once(&binary, nodes, &run, window)?;
+            raw.push(to_json(nodes, round, &sample));
             eprintln!("{}", raw[raw.len() - 1]);
             samples.push(sample);
         }
     }
-    let markdown = text(args, &workload, &samples)?;
+    let markdown = markdown(args, &workload, &samples)?;
     report::keep(args.out.as_deref(), "cluster-twip", &markdown, &raw)
 }
 
 /// One run, on new nodes.
-fn one(binary: &Path, nodes: usize, run: &Run, window: usize) -> Result<Sample> {
+fn run_once(binary: &Path, nodes: usize, run: &Run, window: usize) -> Result<TwipClusterSample> {
     let folder = tempfile::tempdir()?;
-    let cluster = Cluster::of_larder(binary, folder.path(), nodes, 1)?;
+    let cluster = Cluster::start_larder(binary, folder.path(), nodes, 1)?;
     cost::fill(&cluster, FIRST_ROWS)?;
     declare(&cluster)?;
     let of_user = (0..run.workload.users).map(|user| {
@@ -144,12 +144,12 @@ fn one(binary: &Path, nodes: usize, run: &Run, window: usize) -> Result<Sample> 
         Ok((cluster.cpu_s()?, coordinator, Instant::now()))
     };
     let title = format!("{nodes} nodes");
-    let [before, after] = play(run, &title, &mut servers, clock)?;
+    let [before, after] = run_operations(run, &title, &mut servers, clock)?;
     let spent = after.0.iter().zip(&before.0);
     let spent: Vec<f64> = spent.map(|(after, before)| after - before).collect();
     let all: f64 = spent.iter().sum::<f64>().max(0.01);
     let busiest = spent.iter().copied().fold(0.0, f64::max);
-    Ok(Sample {
+    Ok(TwipClusterSample {
         cpu_us: all * 1e6 / run.operations as f64,
         busiest: busiest / all * nodes as f64,
         per_second: run.operations as f64 / (after.2 - before.2).as_secs_f64(),
@@ -165,8 +165,8 @@ fn declare(cluster: &Cluster) -> Result<()> {
     let began = Instant::now();
     for at in 0..cluster.nodes.len() {
         while client(at).command(&[b"JOIN.INFO", b"timeline"]).is_err() {
-            if began.elapsed() > KNOWN_MAX {
-                return Err("a node does not hear of a join".into());
+            if began.elapsed() > DECLARE_TIMEOUT {
+                return Err("a node has not received a join".into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -174,24 +174,28 @@ fn declare(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn told(nodes: usize, round: usize, sample: &Sample) -> Value {
+fn to_json(nodes: usize, round: usize, sample: &TwipClusterSample) -> Value {
     json!({
         "nodes": nodes, "round": round, "cpu_us": sample.cpu_us, "busiest": sample.busiest,
         "per_second": sample.per_second, "coordinator_cpu_s": sample.coordinator_cpu_s,
     })
 }
 
-fn text(args: &ClusterTwipArgs, workload: &Workload, all: &[Vec<Sample>]) -> Result<String> {
-    let of = |samples: &[Sample], what: fn(&Sample) -> f64| -> Vec<f64> {
+fn markdown(
+    args: &ClusterTwipArgs,
+    workload: &Workload,
+    all: &[Vec<TwipClusterSample>],
+) -> Result<String> {
+    let of = |samples: &[TwipClusterSample], what: fn(&TwipClusterSample) -> f64| -> Vec<f64> {
         samples.iter().map(what).collect()
     };
-    let cost: fn(&Sample) -> f64 = |sample| sample.cpu_us;
-    let busiest: fn(&Sample) -> f64 = |sample| sample.busiest;
+    let cost: fn(&TwipClusterSample) -> f64 = |sample| sample.cpu_us;
+    let busiest: fn(&TwipClusterSample) -> f64 = |sample| sample.busiest;
     let first = median(&of(&all[0], cost));
     let [posts, subscriptions, checks] = workload.kinds(args.operations);
     let mut text = format!(
         "## Twip over several nodes\n\n{} users, {} subscriptions; {} operations: {posts} posts, {subscriptions} subscriptions, {checks} checks, the rest logouts. \
-         A client that knows the map asks the node that owns a user's slot: for the user's timeline, subscriptions and posts.\n\n\
+         A client with the map sends requests for a user's timeline, subscriptions and posts to the node that owns the user's slot.\n\n\
          | nodes | CPU of all nodes an operation, us | times that of {} | busiest node, in equal shares | operations/s |\n|---|---|---|---|---|\n",
         args.users, workload.subscriptions, args.operations, args.nodes[0]
     );
@@ -221,8 +225,8 @@ fn text(args: &ClusterTwipArgs, workload: &Workload, all: &[Vec<Sample>]) -> Res
     let coordinator: f64 = all.iter().flatten().map(|it| it.coordinator_cpu_s).sum();
     writeln!(
         text,
-        "\nAll nodes on core {SERVER_CORE} with one thread each, the client on core {CLIENT_CORE}, one connection to each node, at most {} requests under way {}; one copy of each row. {} rounds in turns, median \
-         (minimum-maximum). What checks read, and at the end all timelines, equals what follows from the operations alone. etcd's CPU time in all of it: \
+        "\nAll nodes on core {SERVER_CORE} with one thread each, the client on core {CLIENT_CORE}, one connection to each node, at most {} requests in flight {}; one copy of each row. {} rounds in turns, median \
+         (minimum-maximum). The rows that checks read, and all timelines at the end, equal those computed from the operations alone. etcd's CPU time in all of it: \
          {coordinator:.2} s.\n\nCommand: `{}`",
         args.window,
         if args.one_window {

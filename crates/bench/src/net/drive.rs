@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
-use super::workload::Seen;
+use super::workload::ReadChecksum;
 use crate::Result;
 use crate::keys::put_digits;
 
@@ -23,37 +23,37 @@ const READ_BYTES: usize = 256 << 10;
 pub trait Store {
     type Operation;
     /// The context of an outstanding reply.
-    type Awaited: Copy;
-    fn start(&mut self, pipe: &mut Pipe<Self::Awaited>, operation: Self::Operation);
+    type Context: Copy;
+    fn start(&mut self, pipe: &mut Pipe<Self::Context>, operation: Self::Operation);
     /// Returns the number of started operations whose requests wait for replies to others.
     fn deferred(&self) -> usize {
         0
     }
     /// Returns the size of the reply at the start of `bytes`, or `None` if it is incomplete.
-    fn reply_len(&mut self, bytes: &[u8], awaited: Self::Awaited) -> Result<Option<usize>>;
+    fn reply_len(&mut self, bytes: &[u8], awaited: Self::Context) -> Result<Option<usize>>;
     /// Processes a complete reply. Rows that were read are added to `seen`.
     fn reply(
         &mut self,
-        pipe: &mut Pipe<Self::Awaited>,
-        awaited: Self::Awaited,
+        pipe: &mut Pipe<Self::Context>,
+        awaited: Self::Context,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()>;
 }
 
 /// The requests to send, and the contexts of outstanding replies.
 pub struct Pipe<A> {
     pub out: Vec<u8>,
-    awaited: VecDeque<A>,
+    contexts: VecDeque<A>,
 }
 
 impl<A> Pipe<A> {
-    pub fn awaits(&mut self, awaited: A) {
-        self.awaited.push_back(awaited);
+    pub fn push_context(&mut self, awaited: A) {
+        self.contexts.push_back(awaited);
     }
 }
 
-pub struct Connection<A> {
+pub struct StoreConnection<A> {
     stream: TcpStream,
     pipe: Pipe<A>,
     sent: usize,
@@ -61,20 +61,20 @@ pub struct Connection<A> {
     filled: usize,
 }
 
-impl<A: Copy> Connection<A> {
-    pub fn open(address: SocketAddr) -> Result<Connection<A>> {
+impl<A: Copy> StoreConnection<A> {
+    pub fn open(address: SocketAddr) -> Result<StoreConnection<A>> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Connection::over(stream))
+        Ok(StoreConnection::with_stream(stream))
     }
 
     /// Uses an idle connection.
-    pub fn over(stream: TcpStream) -> Connection<A> {
-        Connection {
+    pub fn with_stream(stream: TcpStream) -> StoreConnection<A> {
+        StoreConnection {
             stream,
             pipe: Pipe {
                 out: Vec::new(),
-                awaited: VecDeque::new(),
+                contexts: VecDeque::new(),
             },
             sent: 0,
             input: vec![0; READ_BYTES],
@@ -83,11 +83,11 @@ impl<A: Copy> Connection<A> {
     }
 
     /// Runs operations to completion. Returns the rows they read.
-    pub fn run<S: Store<Awaited = A>>(
+    pub fn run<S: Store<Context = A>>(
         &mut self,
         store: &mut S,
         operations: impl IntoIterator<Item = S::Operation>,
-    ) -> Result<Seen> {
+    ) -> Result<ReadChecksum> {
         let mut lines = [Line {
             store,
             connection: self,
@@ -100,7 +100,11 @@ impl<A: Copy> Connection<A> {
     }
 
     /// Sends and receives as much as possible. Returns whether there was anything.
-    fn turn<S: Store<Awaited = A>>(&mut self, store: &mut S, seen: &mut Seen) -> Result<bool> {
+    fn turn<S: Store<Context = A>>(
+        &mut self,
+        store: &mut S,
+        seen: &mut ReadChecksum,
+    ) -> Result<bool> {
         if self.is_idle() {
             return Ok(false);
         }
@@ -114,7 +118,7 @@ impl<A: Copy> Connection<A> {
 
     /// Returns whether nothing is unsent or outstanding.
     fn is_idle(&self) -> bool {
-        self.pipe.awaited.is_empty() && self.unsent() == 0
+        self.pipe.contexts.is_empty() && self.unsent() == 0
     }
 
     fn unsent(&self) -> usize {
@@ -122,19 +126,23 @@ impl<A: Copy> Connection<A> {
     }
 
     /// Processes all complete replies.
-    fn take<S: Store<Awaited = A>>(&mut self, store: &mut S, seen: &mut Seen) -> Result<()> {
+    fn take<S: Store<Context = A>>(
+        &mut self,
+        store: &mut S,
+        seen: &mut ReadChecksum,
+    ) -> Result<()> {
         let mut at = 0;
         while at < self.filled {
             let awaited = *self
                 .pipe
-                .awaited
+                .contexts
                 .front()
                 .ok_or("a reply that nothing awaits")?;
             let rest = &self.input[at..self.filled];
             let Some(size) = store.reply_len(rest, awaited)? else {
                 break;
             };
-            self.pipe.awaited.pop_front();
+            self.pipe.contexts.pop_front();
             store.reply(&mut self.pipe, awaited, &rest[..size], seen)?;
             at += size;
         }
@@ -175,7 +183,7 @@ impl<A: Copy> Connection<A> {
         }
     }
 
-    fn wanted(&self) -> libc::pollfd {
+    fn poll_entry(&self) -> libc::pollfd {
         let unsent = self.unsent() > 0;
         libc::pollfd {
             fd: self.stream.as_raw_fd(),
@@ -188,7 +196,7 @@ impl<A: Copy> Connection<A> {
 /// A connection, and the store at its other end.
 pub struct Line<'a, S: Store> {
     pub store: &'a mut S,
-    pub connection: &'a mut Connection<S::Awaited>,
+    pub connection: &'a mut StoreConnection<S::Context>,
 }
 
 /// Runs operations to completion, each on the line with its number. Returns the rows they read. No new operation starts
@@ -197,17 +205,18 @@ pub fn run_over<S: Store>(
     lines: &mut [Line<S>],
     window: usize,
     operations: impl IntoIterator<Item = (usize, S::Operation)>,
-) -> Result<Seen> {
+) -> Result<ReadChecksum> {
     for line in &mut *lines {
         line.connection.stream.set_nonblocking(true)?;
     }
     let mut operations = operations.into_iter();
-    let mut seen = Seen::default();
+    let mut seen = ReadChecksum::default();
     let mut more = true;
     while more || lines.iter().any(|line| !line.connection.is_idle()) {
-        let under_way = |line: &Line<S>| line.connection.pipe.awaited.len() + line.store.deferred();
+        let in_flight =
+            |line: &Line<S>| line.connection.pipe.contexts.len() + line.store.deferred();
         while more
-            && lines.iter().map(under_way).sum::<usize>() < window
+            && lines.iter().map(in_flight).sum::<usize>() < window
             && lines
                 .iter()
                 .map(|line| line.connection.unsent())
@@ -236,7 +245,7 @@ pub fn run_over<S: Store>(
 /// Waits until a busy connection is ready.
 fn wait<S: Store>(lines: &[Line<S>]) {
     let busy = lines.iter().filter(|line| !line.connection.is_idle());
-    let mut polls: Vec<libc::pollfd> = busy.map(|line| line.connection.wanted()).collect();
+    let mut polls: Vec<libc::pollfd> = busy.map(|line| line.connection.poll_entry()).collect();
     if !polls.is_empty() {
         // SAFETY: the length is that of the list, which outlives the call.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) };

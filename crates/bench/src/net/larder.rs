@@ -3,12 +3,12 @@
 //! Rows: `s|user|poster`, `p|poster|time`, `t|user|time|poster`. If the client fans out, it stores `s|poster|user`
 //! instead.
 
-use larder_protocol::resp::client::{argument, argument_of, request_head};
+use larder_protocol::resp::client::{argument, argument_with, request_head};
 
 use super::drive::{digits, number};
 use super::resp::{self, Replies};
-use super::timelines::{Awaited, Pipe, System};
-use super::workload::Seen;
+use super::timelines::{Pipe, System, TimelineContext};
+use super::workload::ReadChecksum;
 use crate::Result;
 
 const TWEET: &[u8] = b"tweet";
@@ -53,7 +53,7 @@ impl Larder {
             Mode::ClientPush => (poster, user),
             _ => (user, poster),
         };
-        argument_of(out, 19, |out| {
+        argument_with(out, 19, |out| {
             out.extend_from_slice(b"s|");
             digits(out, first.into(), 8);
             out.push(b'|');
@@ -69,7 +69,7 @@ fn table(out: &mut Vec<u8>, table: u8, user: u32) {
 }
 
 fn bound(out: &mut Vec<u8>, name: u8, user: u32, time: u64) {
-    argument_of(out, 21, |out| {
+    argument_with(out, 21, |out| {
         table(out, name, user);
         out.push(b'|');
         digits(out, time, 10);
@@ -81,7 +81,7 @@ fn all_of(out: &mut Vec<u8>, name: u8, user: u32) {
     request_head(out, 4);
     argument(out, b"RANGE");
     for end in [b'|', b'}'] {
-        argument_of(out, 11, |out| {
+        argument_with(out, 11, |out| {
             table(out, name, user);
             out.push(end);
         });
@@ -93,7 +93,7 @@ fn set_timeline(pipe: &mut Pipe, user: &[u8], time: &[u8], poster: u32) {
     let out = &mut pipe.out;
     request_head(out, 3);
     argument(out, b"SET");
-    argument_of(out, 30, |out| {
+    argument_with(out, 30, |out| {
         out.extend_from_slice(b"t|");
         out.extend_from_slice(user);
         out.push(b'|');
@@ -102,11 +102,11 @@ fn set_timeline(pipe: &mut Pipe, user: &[u8], time: &[u8], poster: u32) {
         digits(out, poster.into(), 8);
     });
     argument(out, TWEET);
-    pipe.awaits(Awaited::Done);
+    pipe.push_context(TimelineContext::Done);
 }
 
 impl System for Larder {
-    fn reply_len(&mut self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], _awaited: TimelineContext) -> Result<Option<usize>> {
         self.replies.size(bytes)
     }
 
@@ -117,7 +117,7 @@ impl System for Larder {
             for &user in some {
                 self.subscription(&mut pipe.out, user, poster);
             }
-            pipe.awaits(Awaited::Done);
+            pipe.push_context(TimelineContext::Done);
         }
     }
 
@@ -129,10 +129,10 @@ impl System for Larder {
         request_head(&mut pipe.out, 3);
         argument(&mut pipe.out, b"SET");
         self.subscription(&mut pipe.out, user, poster);
-        pipe.awaits(Awaited::Done);
+        pipe.push_context(TimelineContext::Done);
         if self.mode == Mode::ClientPush {
             all_of(&mut pipe.out, b'p', poster);
-            pipe.awaits(Awaited::Posts { user, poster });
+            pipe.push_context(TimelineContext::Posts { user, poster });
         }
     }
 
@@ -141,10 +141,10 @@ impl System for Larder {
         argument(&mut pipe.out, b"SET");
         bound(&mut pipe.out, b'p', poster, time);
         argument(&mut pipe.out, TWEET);
-        pipe.awaits(Awaited::Done);
+        pipe.push_context(TimelineContext::Done);
         if self.mode == Mode::ClientPush {
             all_of(&mut pipe.out, b's', poster);
-            pipe.awaits(Awaited::Followers { poster, time });
+            pipe.push_context(TimelineContext::Followers { poster, time });
         }
     }
 
@@ -153,31 +153,31 @@ impl System for Larder {
         argument(&mut pipe.out, b"RANGE");
         bound(&mut pipe.out, b't', user, since);
         bound(&mut pipe.out, b't', user, until);
-        pipe.awaits(Awaited::Check { user, since, until });
+        pipe.push_context(TimelineContext::Check { user, since, until });
     }
 
     fn reply(
         &mut self,
         pipe: &mut Pipe,
-        awaited: Awaited,
+        awaited: TimelineContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
         match awaited {
-            Awaited::Done => {}
-            Awaited::Check { user, .. } => {
+            TimelineContext::Done => {}
+            TimelineContext::Check { user, .. } => {
                 for key in resp::bulks(reply).step_by(2) {
                     seen.row(user, number(&key[11..21]), number(&key[22..30]) as u32);
                 }
             }
-            Awaited::Followers { poster, time } => {
+            TimelineContext::Followers { poster, time } => {
                 let mut posted = Vec::with_capacity(10);
                 digits(&mut posted, time, 10);
                 for key in resp::bulks(reply) {
                     set_timeline(pipe, &key[11..19], &posted, poster);
                 }
             }
-            Awaited::Posts { user, poster } => {
+            TimelineContext::Posts { user, poster } => {
                 let mut reader = Vec::with_capacity(8);
                 digits(&mut reader, user.into(), 8);
                 for key in resp::bulks(reply) {

@@ -38,7 +38,7 @@ pub fn connect_with(address: SocketAddr, database: &str, statements: &[&str]) ->
     let answer = packet(&mut stream)?;
     match answer.first() {
         Some(&OK) => {}
-        _ => return Err(told(&answer).into()),
+        _ => return Err(error_text(&answer).into()),
     }
     for (at, text) in statements.iter().enumerate() {
         send(&mut stream, 0, &[&[PREPARE], text.as_bytes()].concat())?;
@@ -48,7 +48,7 @@ pub fn connect_with(address: SocketAddr, database: &str, statements: &[&str]) ->
             bytes.map_or(0, |it| u16::from_le_bytes([it[0], it[1]]))
         };
         if answer.first() != Some(&OK) {
-            return Err(format!("{text}: {}", told(&answer)).into());
+            return Err(format!("{text}: {}", error_text(&answer)).into());
         }
         if usize::from(number(1)) != at + 1 {
             return Err("MariaDB does not count statements from 1".into());
@@ -108,7 +108,7 @@ pub fn reply(bytes: &[u8]) -> Result<Option<(usize, u32)>> {
     };
     match body.first() {
         Some(&OK) => return Ok(Some((at, u32::from(body.get(1).copied().unwrap_or(0))))),
-        Some(&ERROR) => return Err(told(body).into()),
+        Some(&ERROR) => return Err(error_text(body).into()),
         _ => {}
     }
     // The columns and their end, then the rows and their end.
@@ -120,7 +120,7 @@ pub fn reply(bytes: &[u8]) -> Result<Option<(usize, u32)>> {
         at += size;
         match body.first() {
             Some(&END) if body.len() < 9 => ends += 1,
-            Some(&ERROR) => return Err(told(body).into()),
+            Some(&ERROR) => return Err(error_text(body).into()),
             _ => rows += u32::from(ends == 1),
         }
     }
@@ -155,7 +155,7 @@ fn packet(stream: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-fn told(body: &[u8]) -> String {
+fn error_text(body: &[u8]) -> String {
     let text = body.get(3..).unwrap_or_default();
     format!("MariaDB answered: {}", String::from_utf8_lossy(text))
 }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_counted_when_all_have_come_and_errors_are_told() {
+    fn complete_results_are_counted_and_errors_are_reported() {
         let mut bytes = Vec::new();
         let parts: [&[u8]; 6] = [
             &[1],

@@ -5,8 +5,8 @@
 //! clock starts, because memcached rejects an append to an absent key.
 
 use super::drive::{digits, number};
-use super::timelines::{Awaited, Pipe, System};
-use super::workload::Seen;
+use super::timelines::{Pipe, System, TimelineContext};
+use super::workload::ReadChecksum;
 use crate::Result;
 
 /// `time` and `tweet`; `time|poster` and `tweet`.
@@ -43,7 +43,7 @@ fn store(
     out.extend_from_slice(b"\r\n");
     write(out);
     out.extend_from_slice(b"\r\n");
-    pipe.awaits(Awaited::Done);
+    pipe.push_context(TimelineContext::Done);
 }
 
 fn row(out: &mut Vec<u8>, time: &[u8], poster: u32) {
@@ -64,13 +64,13 @@ fn value(reply: &[u8]) -> &[u8] {
 }
 
 impl System for Memcached {
-    fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], awaited: TimelineContext) -> Result<Option<usize>> {
         let Some(line) = bytes.iter().position(|&byte| byte == b'\n') else {
             return Ok(None);
         };
         let words = &bytes[..line];
         let size = match (words, awaited) {
-            (b"STORED\r", Awaited::Done) | (b"END\r", _) => line + 1,
+            (b"STORED\r", TimelineContext::Done) | (b"END\r", _) => line + 1,
             _ if words.starts_with(b"VALUE ") => {
                 let digits = words[..line - 1].rsplit(|&byte| byte == b' ').next();
                 line + 1 + number(digits.unwrap_or_default()) as usize + b"\r\nEND\r\n".len()
@@ -104,7 +104,7 @@ impl System for Memcached {
             digits(out, user.into(), 8)
         });
         get(&mut pipe.out, b'p', poster);
-        pipe.awaits(Awaited::Posts { user, poster });
+        pipe.push_context(TimelineContext::Posts { user, poster });
     }
 
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
@@ -113,24 +113,24 @@ impl System for Memcached {
             out.extend_from_slice(b"tweet");
         });
         get(&mut pipe.out, b's', poster);
-        pipe.awaits(Awaited::Followers { poster, time });
+        pipe.push_context(TimelineContext::Followers { poster, time });
     }
 
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
         get(&mut pipe.out, b't', user);
-        pipe.awaits(Awaited::Check { user, since, until });
+        pipe.push_context(TimelineContext::Check { user, since, until });
     }
 
     fn reply(
         &mut self,
         pipe: &mut Pipe,
-        awaited: Awaited,
+        awaited: TimelineContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
         match awaited {
-            Awaited::Done => {}
-            Awaited::Check { user, since, until } => {
+            TimelineContext::Done => {}
+            TimelineContext::Check { user, since, until } => {
                 for row in value(reply).chunks_exact(ROW_BYTES) {
                     let time = number(&row[..10]);
                     if time >= since && time < until {
@@ -138,7 +138,7 @@ impl System for Memcached {
                     }
                 }
             }
-            Awaited::Followers { poster, time } => {
+            TimelineContext::Followers { poster, time } => {
                 let mut posted = Vec::with_capacity(10);
                 digits(&mut posted, time, 10);
                 for follower in value(reply).chunks_exact(8) {
@@ -148,7 +148,7 @@ impl System for Memcached {
                     });
                 }
             }
-            Awaited::Posts { user, poster } => {
+            TimelineContext::Posts { user, poster } => {
                 let posts = value(reply).chunks_exact(POST_BYTES);
                 let size = posts.len() * ROW_BYTES;
                 if size > 0 {

@@ -9,12 +9,12 @@ use larder_client::RespClient;
 use larder_types::Random;
 use serde_json::json;
 
-use super::drive::{Connection, Store, WINDOW};
+use super::drive::{Store, StoreConnection, WINDOW};
 use super::newp_larder::{JOINS, OnePage};
-use super::newp_redis::Reads;
+use super::newp_redis::RedisPages;
 use super::pages::{Operation, Pages};
 use super::services::{self, CLIENT_CORE, SERVER_CORE};
-use super::workload::Seen;
+use super::workload::ReadChecksum;
 use crate::Result;
 use crate::process::{self, Server};
 use crate::report::{self, median, spread};
@@ -52,23 +52,23 @@ pub struct NewpArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum NewpSystem {
     Larder,
     Redis,
     RedisFew,
 }
 
-impl Which {
+impl NewpSystem {
     fn title(self) -> &'static str {
         match self {
-            Which::Larder => "larder, one read",
-            Which::Redis => "Redis, separate reads",
-            Which::RedisFew => "Redis, as few reads as it takes (HGETALL, MGET)",
+            NewpSystem::Larder => "larder, one read",
+            NewpSystem::Redis => "Redis, separate reads",
+            NewpSystem::RedisFew => "Redis, as few reads as it takes (HGETALL, MGET)",
         }
     }
 }
 
-struct Sample {
+struct NewpSample {
     pages_per_second: f64,
     server_cpu_s: f64,
     client_cpu_s: f64,
@@ -90,19 +90,19 @@ pub fn run(args: &NewpArgs) -> Result<()> {
         rates,
         &mut random,
     );
-    let mut systems = vec![Which::Larder, Which::Redis, Which::RedisFew];
+    let mut systems = vec![NewpSystem::Larder, NewpSystem::Redis, NewpSystem::RedisFew];
     if services::find("redis-server").is_none() {
         eprintln!(
             "Redis: skipped, redis-server is not installed (scripts/setup bench installs it)"
         );
         systems.truncate(1);
     }
-    let mut results: Vec<(Which, Vec<Sample>)> =
+    let mut results: Vec<(NewpSystem, Vec<NewpSample>)> =
         systems.iter().map(|which| (*which, Vec::new())).collect();
     let mut raw = Vec::new();
     for round in 0..args.rounds {
         for (which, samples) in &mut results {
-            let sample = one(*which, &pages, &binary)?;
+            let sample = run_once(*which, &pages, &binary)?;
             raw.push(json!({
                 "system": which.title(), "round": round, "pages_per_second": sample.pages_per_second,
                 "server_cpu_s": sample.server_cpu_s, "client_cpu_s": sample.client_cpu_s, "resident_mb": sample.resident_mb,
@@ -119,9 +119,9 @@ pub fn run(args: &NewpArgs) -> Result<()> {
 }
 
 /// One run on a new server.
-fn one(which: Which, pages: &Pages, binary: &Path) -> Result<Sample> {
+fn run_once(which: NewpSystem, pages: &Pages, binary: &Path) -> Result<NewpSample> {
     let folder = tempfile::tempdir()?;
-    if which == Which::Larder {
+    if which == NewpSystem::Larder {
         let server = process::start_larder(binary, folder.path(), Some(SERVER_CORE), 1)?;
         let client = RespClient::new(server.resp.to_string());
         for (name, definition) in JOINS {
@@ -130,28 +130,28 @@ fn one(which: Which, pages: &Pages, binary: &Path) -> Result<Sample> {
         return measure(which, pages, &server, &mut OnePage::new(pages.users));
     }
     let server = process::start_redis("redis-server", SERVER_CORE)?;
-    let mut reads = Reads::new(pages.users, which == Which::RedisFew);
+    let mut reads = RedisPages::new(pages.users, which == NewpSystem::RedisFew);
     measure(which, pages, &server, &mut reads)
 }
 
 fn measure<S: Store<Operation = Operation>>(
-    which: Which,
+    which: NewpSystem,
     pages: &Pages,
     server: &Server,
     store: &mut S,
-) -> Result<Sample> {
-    let mut connection = Connection::open(server.resp)?;
+) -> Result<NewpSample> {
+    let mut connection = StoreConnection::open(server.resp)?;
     connection.run(
         store,
         (0..pages.articles).map(|article| Operation::Article { article }),
     )?;
-    connection.run(store, pages.before.iter().copied())?;
+    connection.run(store, pages.initial.iter().copied())?;
     let all = || (0..pages.articles).map(|article| Operation::Read { article });
     // Read all pages before the clock starts.
     connection.run(store, all())?;
     let (cpu, client_cpu, started) = (server.cpu_s()?, cpu_seconds(), Instant::now());
     let seen = connection.run(store, pages.operations.iter().copied())?;
-    let sample = Sample {
+    let sample = NewpSample {
         pages_per_second: pages.reads() as f64 / started.elapsed().as_secs_f64(),
         server_cpu_s: server.cpu_s()? - cpu,
         client_cpu_s: cpu_seconds() - client_cpu,
@@ -160,25 +160,29 @@ fn measure<S: Store<Operation = Operation>>(
     let last = connection.run(store, all())?;
     let expected = pages.expected();
     // With Redis, other requests may change a page between its two rounds of reads.
-    if which == Which::Larder {
+    if which == NewpSystem::Larder {
         check(which, "pages", seen, expected.0)?;
     }
     check(which, "all pages at the end", last, expected.1)?;
     Ok(sample)
 }
 
-fn check(which: Which, what: &str, seen: Seen, expected: Seen) -> Result<()> {
+fn check(which: NewpSystem, what: &str, seen: ReadChecksum, expected: ReadChecksum) -> Result<()> {
     if seen == expected {
         return Ok(());
     }
     Err(format!(
-        "{}: {what} show {seen:?}, and {expected:?} is right",
+        "{}: {what} show {seen:?} instead of {expected:?}",
         which.title()
     )
     .into())
 }
 
-fn text(args: &NewpArgs, pages: &Pages, results: &[(Which, Vec<Sample>)]) -> Result<String> {
+fn text(
+    args: &NewpArgs,
+    pages: &Pages,
+    results: &[(NewpSystem, Vec<NewpSample>)],
+) -> Result<String> {
     let mut text = String::new();
     writeln!(text, "## Newp: a page as one read\n")?;
     writeln!(
@@ -187,14 +191,14 @@ fn text(args: &NewpArgs, pages: &Pages, results: &[(Which, Vec<Sample>)]) -> Res
          A page has {:.1} parts on average: article, score, comments, karma of who wrote each.\n",
         pages.articles,
         pages.users,
-        pages.before.len(),
+        pages.initial.len(),
         pages.operations.len(),
         pages.reads(),
         args.vote_rate,
         args.comment_rate,
         pages.expected().1.rows as f64 / f64::from(pages.articles),
     )?;
-    let rates = |samples: &[Sample]| {
+    let rates = |samples: &[NewpSample]| {
         samples
             .iter()
             .map(|one| one.pages_per_second)
@@ -209,13 +213,13 @@ fn text(args: &NewpArgs, pages: &Pages, results: &[(Which, Vec<Sample>)]) -> Res
     for (which, samples) in results {
         let times = larder / median(&rates(samples));
         let (bar, verdict) = match which {
-            Which::Redis => (
+            NewpSystem::Redis => (
                 format!(">= {BAR}"),
                 if times >= BAR { "met" } else { "missed" },
             ),
             _ => (String::new(), ""),
         };
-        let of = |what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<f64>>();
+        let of = |what: fn(&NewpSample) -> f64| samples.iter().map(what).collect::<Vec<f64>>();
         writeln!(
             text,
             "| {} | {} | {times:.2} times | {bar} | {verdict} | {} | {} | {} |",

@@ -1,11 +1,11 @@
 //! Newp in larder: six joins, four of which fill one table. A page is one range of it.
 
-use larder_protocol::resp::client::{argument, argument_of, request_head};
+use larder_protocol::resp::client::{argument, argument_with, request_head};
 
 use super::drive::{Pipe, Store, digits, number};
 use super::pages::{self, Operation, author};
 use super::resp::{self, Replies};
-use super::workload::Seen;
+use super::workload::ReadChecksum;
 use crate::Result;
 
 pub const TEXT: &[u8] = b"as long as a headline is";
@@ -40,7 +40,7 @@ pub struct OnePage {
 }
 
 #[derive(Clone, Copy)]
-pub enum Awaited {
+pub enum LarderContext {
     Done,
     Page { article: u32 },
 }
@@ -63,24 +63,24 @@ impl OnePage {
 
     fn set(
         &self,
-        pipe: &mut Pipe<Awaited>,
+        pipe: &mut Pipe<LarderContext>,
         size: usize,
         value: &[u8],
         key: impl FnOnce(&mut Vec<u8>),
     ) {
         request_head(&mut pipe.out, 3);
         argument(&mut pipe.out, b"SET");
-        argument_of(&mut pipe.out, size, key);
+        argument_with(&mut pipe.out, size, key);
         argument(&mut pipe.out, value);
-        pipe.awaits(Awaited::Done);
+        pipe.push_context(LarderContext::Done);
     }
 }
 
 impl Store for OnePage {
     type Operation = Operation;
-    type Awaited = Awaited;
+    type Context = LarderContext;
 
-    fn start(&mut self, pipe: &mut Pipe<Awaited>, operation: Operation) {
+    fn start(&mut self, pipe: &mut Pipe<LarderContext>, operation: Operation) {
         let users = self.users;
         match operation {
             Operation::Article { article } => {
@@ -107,28 +107,28 @@ impl Store for OnePage {
                 request_head(out, 3);
                 argument(out, b"RANGE");
                 for end in [b'|', b'}'] {
-                    argument_of(out, 18, |out| {
+                    argument_with(out, 18, |out| {
                         key(out, b'm', users, article);
                         out.push(end);
                     });
                 }
-                pipe.awaits(Awaited::Page { article });
+                pipe.push_context(LarderContext::Page { article });
             }
         }
     }
 
-    fn reply_len(&mut self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], _: LarderContext) -> Result<Option<usize>> {
         self.replies.size(bytes)
     }
 
     fn reply(
         &mut self,
-        _: &mut Pipe<Awaited>,
-        awaited: Awaited,
+        _: &mut Pipe<LarderContext>,
+        awaited: LarderContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
-        let Awaited::Page { article } = awaited else {
+        let LarderContext::Page { article } = awaited else {
             return Ok(());
         };
         let mut rows = resp::bulks(reply);

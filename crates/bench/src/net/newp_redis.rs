@@ -6,26 +6,26 @@
 
 use std::collections::VecDeque;
 
-use larder_protocol::resp::client::{Token, argument, argument_of, request_head};
+use larder_protocol::resp::client::{Token, argument, argument_with, request_head};
 
 use super::drive::{Pipe, Store, digits, number as decimal};
 use super::newp_larder::TEXT;
 use super::pages::{self, Operation, author};
 use super::resp::{self, Replies};
-use super::workload::Seen;
+use super::workload::ReadChecksum;
 use crate::Result;
 
-pub struct Reads {
+pub struct RedisPages {
     pub users: u32,
     /// Use the minimum number of requests.
     pub few: bool,
     /// The numbers of the comments whose karmas each MGET in flight requests.
-    asked: VecDeque<Vec<u32>>,
+    karma_requests: VecDeque<Vec<u32>>,
     replies: Replies,
 }
 
 #[derive(Clone, Copy)]
-pub enum Awaited {
+pub enum RedisContext {
     Done,
     Article {
         article: u32,
@@ -52,7 +52,7 @@ pub enum Awaited {
 
 /// `table|article`: 9 bytes.
 fn key(out: &mut Vec<u8>, table: u8, id: u32) {
-    argument_of(out, 9, |out| {
+    argument_with(out, 9, |out| {
         out.extend_from_slice(&[table, b'|']);
         digits(out, id.into(), 7);
     });
@@ -66,7 +66,7 @@ fn comment(out: &mut Vec<u8>, number: u32, commenter: u32) {
 }
 
 fn comment_key(out: &mut Vec<u8>, article: u32, number: u32) {
-    argument_of(out, 14, |out| {
+    argument_with(out, 14, |out| {
         out.extend_from_slice(b"c|");
         digits(out, article.into(), 7);
         out.push(b'|');
@@ -85,38 +85,44 @@ fn integer(reply: &[u8]) -> u64 {
     }
 }
 
-impl Reads {
-    pub fn new(users: u32, few: bool) -> Reads {
-        Reads {
+impl RedisPages {
+    pub fn new(users: u32, few: bool) -> RedisPages {
+        RedisPages {
             users,
             few,
-            asked: VecDeque::new(),
+            karma_requests: VecDeque::new(),
             replies: Replies::default(),
         }
     }
 
-    fn request(pipe: &mut Pipe<Awaited>, verb: &[u8], words: usize, awaited: Awaited) {
+    fn request(pipe: &mut Pipe<RedisContext>, verb: &[u8], words: usize, awaited: RedisContext) {
         request_head(&mut pipe.out, 1 + words);
         argument(&mut pipe.out, verb);
-        pipe.awaits(awaited);
+        pipe.push_context(awaited);
     }
 
     /// The second round of a page.
-    fn karmas(&mut self, pipe: &mut Pipe<Awaited>, article: u32, reply: &[u8], seen: &mut Seen) {
+    fn karmas(
+        &mut self,
+        pipe: &mut Pipe<RedisContext>,
+        article: u32,
+        reply: &[u8],
+        seen: &mut ReadChecksum,
+    ) {
         if !self.few {
             for (number, commenter) in resp::bulks(reply).map(read) {
                 Self::request(
                     pipe,
                     b"GET",
                     1,
-                    Awaited::Comment {
+                    RedisContext::Comment {
                         article,
                         number,
                         commenter,
                     },
                 );
                 comment_key(&mut pipe.out, article, number);
-                Self::request(pipe, b"GET", 1, Awaited::Karma { article, number });
+                Self::request(pipe, b"GET", 1, RedisContext::Karma { article, number });
                 key(&mut pipe.out, b'k', commenter);
             }
             return;
@@ -125,32 +131,37 @@ impl Reads {
         if comments.is_empty() {
             return;
         }
-        Self::request(pipe, b"MGET", comments.len(), Awaited::Karmas { article });
+        Self::request(
+            pipe,
+            b"MGET",
+            comments.len(),
+            RedisContext::Karmas { article },
+        );
         for &(number, commenter) in &comments {
             pages::comment(seen, article, number, commenter);
             key(&mut pipe.out, b'k', commenter);
         }
-        self.asked
+        self.karma_requests
             .push_back(comments.iter().map(|comment| comment.0).collect());
     }
 }
 
-impl Store for Reads {
+impl Store for RedisPages {
     type Operation = Operation;
-    type Awaited = Awaited;
+    type Context = RedisContext;
 
-    fn start(&mut self, pipe: &mut Pipe<Awaited>, operation: Operation) {
+    fn start(&mut self, pipe: &mut Pipe<RedisContext>, operation: Operation) {
         match operation {
             Operation::Article { article } => {
-                Self::request(pipe, b"SET", 2, Awaited::Done);
+                Self::request(pipe, b"SET", 2, RedisContext::Done);
                 key(&mut pipe.out, b'a', article);
                 argument(&mut pipe.out, TEXT);
             }
             Operation::Vote { article, voter } => {
-                Self::request(pipe, b"SADD", 2, Awaited::Done);
+                Self::request(pipe, b"SADD", 2, RedisContext::Done);
                 key(&mut pipe.out, b'v', article);
-                argument_of(&mut pipe.out, 7, |out| digits(out, voter.into(), 7));
-                Self::request(pipe, b"INCR", 1, Awaited::Done);
+                argument_with(&mut pipe.out, 7, |out| digits(out, voter.into(), 7));
+                Self::request(pipe, b"INCR", 1, RedisContext::Done);
                 key(&mut pipe.out, b'k', author(self.users, article));
             }
             Operation::Comment {
@@ -158,9 +169,9 @@ impl Store for Reads {
                 number,
                 commenter,
             } if self.few => {
-                Self::request(pipe, b"HSET", 3, Awaited::Done);
+                Self::request(pipe, b"HSET", 3, RedisContext::Done);
                 key(&mut pipe.out, b'h', article);
-                argument_of(&mut pipe.out, 12, |out| comment(out, number, commenter));
+                argument_with(&mut pipe.out, 12, |out| comment(out, number, commenter));
                 argument(&mut pipe.out, TEXT);
             }
             Operation::Comment {
@@ -168,19 +179,19 @@ impl Store for Reads {
                 number,
                 commenter,
             } => {
-                Self::request(pipe, b"SET", 2, Awaited::Done);
+                Self::request(pipe, b"SET", 2, RedisContext::Done);
                 comment_key(&mut pipe.out, article, number);
                 argument(&mut pipe.out, TEXT);
-                Self::request(pipe, b"RPUSH", 2, Awaited::Done);
+                Self::request(pipe, b"RPUSH", 2, RedisContext::Done);
                 key(&mut pipe.out, b'l', article);
-                argument_of(&mut pipe.out, 12, |out| comment(out, number, commenter));
+                argument_with(&mut pipe.out, 12, |out| comment(out, number, commenter));
             }
             Operation::Read { article } => {
-                Self::request(pipe, b"GET", 1, Awaited::Article { article });
+                Self::request(pipe, b"GET", 1, RedisContext::Article { article });
                 key(&mut pipe.out, b'a', article);
-                Self::request(pipe, b"SCARD", 1, Awaited::Score { article });
+                Self::request(pipe, b"SCARD", 1, RedisContext::Score { article });
                 key(&mut pipe.out, b'v', article);
-                let awaited = Awaited::Comments { article };
+                let awaited = RedisContext::Comments { article };
                 if self.few {
                     Self::request(pipe, b"HGETALL", 1, awaited);
                     key(&mut pipe.out, b'h', article);
@@ -194,40 +205,40 @@ impl Store for Reads {
         }
     }
 
-    fn reply_len(&mut self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], _: RedisContext) -> Result<Option<usize>> {
         self.replies.size(bytes)
     }
 
     fn reply(
         &mut self,
-        pipe: &mut Pipe<Awaited>,
-        awaited: Awaited,
+        pipe: &mut Pipe<RedisContext>,
+        awaited: RedisContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
         // A single bulk string, or nil.
         let value = || resp::bulk(reply).unwrap_or_default();
         match awaited {
-            Awaited::Done => {}
-            Awaited::Article { article } if value() == TEXT => pages::text(seen, article),
-            Awaited::Article { article } => {
+            RedisContext::Done => {}
+            RedisContext::Article { article } if value() == TEXT => pages::text(seen, article),
+            RedisContext::Article { article } => {
                 return Err(format!("article {article} has no text").into());
             }
-            Awaited::Score { article } => pages::score(seen, article, integer(reply)),
-            Awaited::Comments { article } => self.karmas(pipe, article, reply, seen),
-            Awaited::Comment {
+            RedisContext::Score { article } => pages::score(seen, article, integer(reply)),
+            RedisContext::Comments { article } => self.karmas(pipe, article, reply, seen),
+            RedisContext::Comment {
                 article,
                 number,
                 commenter,
             } if value() == TEXT => {
                 pages::comment(seen, article, number, commenter);
             }
-            Awaited::Comment { .. } => return Err("a comment has no text".into()),
-            Awaited::Karma { article, number } => {
+            RedisContext::Comment { .. } => return Err("a comment has no text".into()),
+            RedisContext::Karma { article, number } => {
                 pages::commenters_karma(seen, article, number, decimal(value()));
             }
-            Awaited::Karmas { article } => {
-                let asked = self.asked.pop_front().unwrap_or_default();
+            RedisContext::Karmas { article } => {
+                let asked = self.karma_requests.pop_front().unwrap_or_default();
                 for (number, karma) in asked.into_iter().zip(resp::bulks(reply)) {
                     pages::commenters_karma(seen, article, number, decimal(karma));
                 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use larder_types::Random;
 
-use super::workload::Seen;
+use super::workload::ReadChecksum;
 
 /// The maximum number of attempts to draw a voter who has not voted yet.
 const DRAWS_MAX: usize = 8;
@@ -43,7 +43,7 @@ pub struct Pages {
     pub users: u32,
     pub articles: u32,
     /// The votes and comments before the clock starts.
-    pub before: Vec<Operation>,
+    pub initial: Vec<Operation>,
     pub operations: Vec<Operation>,
 }
 
@@ -103,16 +103,16 @@ impl Pages {
             users,
             articles,
             operations: operations.collect(),
-            before,
+            initial: before,
         }
     }
 
     /// Returns the expected result of the operations' reads, and then of reading all pages once.
-    pub fn expected(&self) -> (Seen, Seen) {
+    pub fn expected(&self) -> (ReadChecksum, ReadChecksum) {
         let mut articles = vec![Article::default(); self.articles as usize];
         let mut karma = vec![0; self.users as usize];
-        let (mut read, mut last) = (Seen::default(), Seen::default());
-        for operation in self.before.iter().chain(&self.operations) {
+        let (mut read, mut last) = (ReadChecksum::default(), ReadChecksum::default());
+        for operation in self.initial.iter().chain(&self.operations) {
             match *operation {
                 Operation::Article { .. } => {}
                 Operation::Read { article } => {
@@ -143,7 +143,7 @@ impl Pages {
     }
 }
 
-fn show(seen: &mut Seen, id: u32, article: &Article, karma: &[u64]) {
+fn show(seen: &mut ReadChecksum, id: u32, article: &Article, karma: &[u64]) {
     text(seen, id);
     score(seen, id, article.votes);
     for (&commenter, number) in article.commenters.iter().zip(0..) {
@@ -154,21 +154,21 @@ fn show(seen: &mut Seen, id: u32, article: &Article, karma: &[u64]) {
 
 // The parts of a page in the result of a read. A count of zero is omitted.
 
-pub fn text(seen: &mut Seen, article: u32) {
+pub fn text(seen: &mut ReadChecksum, article: u32) {
     seen.row(article, 0, 0);
 }
 
-pub fn score(seen: &mut Seen, article: u32, votes: u64) {
+pub fn score(seen: &mut ReadChecksum, article: u32, votes: u64) {
     if votes > 0 {
         seen.row(article, votes, 1);
     }
 }
 
-pub fn comment(seen: &mut Seen, article: u32, number: u32, commenter: u32) {
+pub fn comment(seen: &mut ReadChecksum, article: u32, number: u32, commenter: u32) {
     seen.row(article, u64::from(commenter), 2 * number + 2);
 }
 
-pub fn commenters_karma(seen: &mut Seen, article: u32, number: u32, karma: u64) {
+pub fn commenters_karma(seen: &mut ReadChecksum, article: u32, number: u32, karma: u64) {
     if karma > 0 {
         seen.row(article, karma, 2 * number + 3);
     }
@@ -179,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_have_what_was_written_and_reads_prevail() {
+    fn pages_contain_the_writes_and_most_operations_are_reads() {
         let pages = Pages::new(50, 20, 10_000, (1, 1), &mut Random::new(3));
         assert!((9_700..9_900).contains(&pages.reads()), "{}", pages.reads());
         let (read, last) = pages.expected();
         assert!(last.rows > 50 * 2 + 50 * 9, "{last:?}");
         assert!(read.rows > 10_000 * 10, "{read:?}");
         let mut voters = HashSet::new();
-        for operation in pages.before.iter().chain(&pages.operations) {
+        for operation in pages.initial.iter().chain(&pages.operations) {
             if let Operation::Vote { article, voter } = *operation {
                 assert!(voters.insert((article, voter)), "nobody votes twice");
             }

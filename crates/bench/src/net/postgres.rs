@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::drive::number;
-use super::timelines::{Awaited, Connection, Pipe, System};
-use super::workload::Seen;
+use super::timelines::{Connection, Pipe, System, TimelineContext};
+use super::workload::ReadChecksum;
 use crate::Result;
 
 const SCHEMA: &str = "
@@ -30,7 +30,7 @@ CREATE TRIGGER subscribed AFTER INSERT ON s FOR EACH ROW EXECUTE FUNCTION subscr
 ANALYZE s";
 
 /// The time limit for the start.
-const STARTS_IN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 const STATEMENTS: [(&str, &str); 4] = [
     ("load", "INSERT INTO s SELECT $1, unnest($2::int[])"),
@@ -48,7 +48,7 @@ impl Postgres {
     /// Connects as the user postgres, and creates the tables.
     pub fn connect(address: SocketAddr) -> Result<Connection> {
         run(address, SCHEMA)?;
-        Ok(Connection::over(connect_with(address, &STATEMENTS)?))
+        Ok(Connection::with_stream(connect_with(address, &STATEMENTS)?))
     }
 }
 
@@ -84,7 +84,8 @@ fn log_in(address: SocketAddr) -> Result<TcpStream> {
         match exchange(&mut stream, &out) {
             Ok(()) => return Ok(stream),
             // The server listens before its start is complete.
-            Err(error) if error.to_string().contains("57P03") && started.elapsed() < STARTS_IN => {}
+            Err(error)
+                if error.to_string().contains("57P03") && started.elapsed() < START_TIMEOUT => {}
             Err(error) => return Err(error),
         }
     }
@@ -143,9 +144,9 @@ pub fn execute<T: AsRef<str>>(out: &mut Vec<u8>, statement: &str, parameters: &[
     message(out, b'S', |_| {});
 }
 
-fn ask(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: Awaited) {
+fn execute_into(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: TimelineContext) {
     execute(&mut pipe.out, statement, parameters);
-    pipe.awaits(awaited);
+    pipe.push_context(awaited);
 }
 
 /// Returns the first message: its kind, its body and its size.
@@ -185,19 +186,24 @@ fn columns(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl System for Postgres {
-    fn reply_len(&mut self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], _awaited: TimelineContext) -> Result<Option<usize>> {
         ready_at(bytes)
     }
 
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
         let users: Vec<String> = followers.iter().map(u32::to_string).collect();
         let users = format!("{{{}}}", users.join(","));
-        ask(pipe, "load", &[&poster.to_string(), &users], Awaited::Done);
+        execute_into(
+            pipe,
+            "load",
+            &[&poster.to_string(), &users],
+            TimelineContext::Done,
+        );
     }
 
     fn loaded(&mut self, pipe: &mut Pipe) {
         pipe.out.extend_from_slice(&query(LOADED));
-        pipe.awaits(Awaited::Done);
+        pipe.push_context(TimelineContext::Done);
     }
 
     fn copies(&self) -> bool {
@@ -206,39 +212,39 @@ impl System for Postgres {
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
         let parameters = [poster.to_string(), user.to_string()];
-        ask(
+        execute_into(
             pipe,
             "subscribe",
             &[&parameters[0], &parameters[1]],
-            Awaited::Done,
+            TimelineContext::Done,
         );
     }
 
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
         let parameters = [poster.to_string(), time.to_string()];
-        ask(
+        execute_into(
             pipe,
             "post",
             &[&parameters[0], &parameters[1]],
-            Awaited::Done,
+            TimelineContext::Done,
         );
     }
 
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
-        let awaited = Awaited::Check { user, since, until };
+        let awaited = TimelineContext::Check { user, since, until };
         let [user, since, until] =
             [user.into(), since, until].map(|number: u64| number.to_string());
-        ask(pipe, "check", &[&user, &since, &until], awaited);
+        execute_into(pipe, "check", &[&user, &since, &until], awaited);
     }
 
     fn reply(
         &mut self,
         _: &mut Pipe,
-        awaited: Awaited,
+        awaited: TimelineContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
-        let Awaited::Check { user, .. } = awaited else {
+        let TimelineContext::Check { user, .. } = awaited else {
             return Ok(());
         };
         let mut at = 0;
@@ -260,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_up_to_ready_and_errors_are_told() {
+    fn messages_are_read_up_to_ready_and_errors_are_reported() {
         let mut bytes = Vec::new();
         message(&mut bytes, b'D', |out| {
             out.extend_from_slice(&2_u16.to_be_bytes());

@@ -1,11 +1,11 @@
 //! Timelines in Redis, maintained by the client: a set of followers, and sorted sets of posts and of timelines.
 
-use larder_protocol::resp::client::{argument, argument_of, request_head};
+use larder_protocol::resp::client::{argument, argument_with, request_head};
 
 use super::drive::{digits, number};
 use super::resp::{self, Replies};
-use super::timelines::{Awaited, Pipe, System};
-use super::workload::Seen;
+use super::timelines::{Pipe, System, TimelineContext};
+use super::workload::ReadChecksum;
 use crate::Result;
 
 const MEMBERS: usize = 256;
@@ -16,20 +16,20 @@ pub struct Redis {
 }
 
 fn key(out: &mut Vec<u8>, table: u8, user: u32) {
-    argument_of(out, 10, |out| {
+    argument_with(out, 10, |out| {
         out.extend_from_slice(&[table, b'|']);
         digits(out, user.into(), 8);
     });
 }
 
 fn user(out: &mut Vec<u8>, user: u32) {
-    argument_of(out, 8, |out| digits(out, user.into(), 8));
+    argument_with(out, 8, |out| digits(out, user.into(), 8));
 }
 
 /// Appends a timeline's score, the time, and its member, `time|poster tweet`.
 fn member(out: &mut Vec<u8>, time: &[u8], poster: u32) {
     argument(out, time);
-    argument_of(out, 25, |out| {
+    argument_with(out, 25, |out| {
         out.extend_from_slice(time);
         out.push(b'|');
         digits(out, poster.into(), 8);
@@ -38,7 +38,7 @@ fn member(out: &mut Vec<u8>, time: &[u8], poster: u32) {
 }
 
 impl System for Redis {
-    fn reply_len(&mut self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], _awaited: TimelineContext) -> Result<Option<usize>> {
         self.replies.size(bytes)
     }
 
@@ -49,7 +49,7 @@ impl System for Redis {
             key(&mut pipe.out, b's', poster);
             some.iter()
                 .for_each(|&follower| user(&mut pipe.out, follower));
-            pipe.awaits(Awaited::Done);
+            pipe.push_context(TimelineContext::Done);
         }
     }
 
@@ -68,8 +68,8 @@ impl System for Redis {
         key(out, b'p', poster);
         argument(out, b"0");
         argument(out, b"-1");
-        pipe.awaits(Awaited::Done);
-        pipe.awaits(Awaited::Posts {
+        pipe.push_context(TimelineContext::Done);
+        pipe.push_context(TimelineContext::Posts {
             user: follower,
             poster,
         });
@@ -80,16 +80,16 @@ impl System for Redis {
         request_head(out, 4);
         argument(out, b"ZADD");
         key(out, b'p', poster);
-        argument_of(out, 10, |out| digits(out, time, 10));
-        argument_of(out, 16, |out| {
+        argument_with(out, 10, |out| digits(out, time, 10));
+        argument_with(out, 16, |out| {
             digits(out, time, 10);
             out.extend_from_slice(b" tweet");
         });
         request_head(out, 2);
         argument(out, b"SMEMBERS");
         key(out, b's', poster);
-        pipe.awaits(Awaited::Done);
-        pipe.awaits(Awaited::Followers { poster, time });
+        pipe.push_context(TimelineContext::Done);
+        pipe.push_context(TimelineContext::Followers { poster, time });
     }
 
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
@@ -97,44 +97,44 @@ impl System for Redis {
         request_head(out, 4);
         argument(out, b"ZRANGEBYSCORE");
         key(out, b't', user);
-        argument_of(out, 10, |out| digits(out, since, 10));
-        argument_of(out, 11, |out| {
+        argument_with(out, 10, |out| digits(out, since, 10));
+        argument_with(out, 11, |out| {
             out.push(b'(');
             digits(out, until, 10);
         });
-        pipe.awaits(Awaited::Check { user, since, until });
+        pipe.push_context(TimelineContext::Check { user, since, until });
     }
 
     fn reply(
         &mut self,
         pipe: &mut Pipe,
-        awaited: Awaited,
+        awaited: TimelineContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
         match awaited {
-            Awaited::Done => {}
-            Awaited::Check { user, .. } => {
+            TimelineContext::Done => {}
+            TimelineContext::Check { user, .. } => {
                 for row in resp::bulks(reply) {
                     seen.row(user, number(&row[..10]), number(&row[11..19]) as u32);
                 }
             }
-            Awaited::Followers { poster, time } => {
+            TimelineContext::Followers { poster, time } => {
                 let mut posted = Vec::with_capacity(10);
                 digits(&mut posted, time, 10);
                 for follower in resp::bulks(reply) {
                     let out = &mut pipe.out;
                     request_head(out, 4);
                     argument(out, b"ZADD");
-                    argument_of(out, 10, |out| {
+                    argument_with(out, 10, |out| {
                         out.extend_from_slice(b"t|");
                         out.extend_from_slice(follower);
                     });
                     member(out, &posted, poster);
-                    pipe.awaits(Awaited::Done);
+                    pipe.push_context(TimelineContext::Done);
                 }
             }
-            Awaited::Posts { user, poster } => {
+            TimelineContext::Posts { user, poster } => {
                 // One request for all rows, because they belong to one timeline.
                 let posts = resp::bulks(reply).count();
                 if posts > 0 {
@@ -144,7 +144,7 @@ impl System for Redis {
                     for post in resp::bulks(reply) {
                         member(&mut pipe.out, &post[..10], poster);
                     }
-                    pipe.awaits(Awaited::Done);
+                    pipe.push_context(TimelineContext::Done);
                 }
             }
         }

@@ -63,13 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_have_their_sizes_and_cut_ones_have_none() {
-        let whole = b"*4\r\n$1\r\na\r\n$-1\r\n:42\r\n$2\r\n\r\n\r\n";
+    fn complete_replies_have_sizes_and_truncated_ones_have_none() {
+        let complete = b"*4\r\n$1\r\na\r\n$-1\r\n:42\r\n$2\r\n\r\n\r\n";
         let mut replies = Replies::default();
-        for end in 0..whole.len() {
-            assert_eq!(replies.size(&whole[..end]).unwrap(), None, "{end}");
+        for end in 0..complete.len() {
+            assert_eq!(replies.size(&complete[..end]).unwrap(), None, "{end}");
         }
-        assert_eq!(replies.size(whole).unwrap(), Some(whole.len()));
+        assert_eq!(replies.size(complete).unwrap(), Some(complete.len()));
         assert_eq!(replies.size(b"+OK\r\n+OK\r\n").unwrap(), Some(5));
         assert_eq!(replies.size(b"*0\r\n").unwrap(), Some(4));
         assert!(replies.size(b"-ERR no\r\n").is_err());

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 
 use super::drive::{self, Line, Store, WINDOW};
-use super::workload::{Operation, Seen};
+use super::workload::{Operation, ReadChecksum};
 use crate::Result;
 
-pub type Pipe = drive::Pipe<Awaited>;
-pub type Connection = drive::Connection<Awaited>;
+pub type Pipe = drive::Pipe<TimelineContext>;
+pub type Connection = drive::StoreConnection<TimelineContext>;
 
 /// The context of an outstanding reply.
 #[derive(Clone, Copy)]
-pub enum Awaited {
+pub enum TimelineContext {
     /// An acknowledgement.
     Done,
     Check {
@@ -36,12 +36,12 @@ pub enum Awaited {
 
 /// The implementation of timelines on one data store. Requests are appended to `pipe`, in order.
 pub trait System {
-    fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>>;
+    fn reply_len(&mut self, bytes: &[u8], awaited: TimelineContext) -> Result<Option<usize>>;
     /// Writes the followers of a user, before the clock starts.
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]);
     /// Called after all followers are loaded.
     fn loaded(&mut self, _pipe: &mut Pipe) {}
-    /// Returns whether the client copies the poster's earlier posts, with [`Awaited::Posts`] as context.
+    /// Returns whether the client copies the poster's earlier posts, with [`LarderContext::Posts`] as context.
     fn copies(&self) -> bool;
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32);
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64);
@@ -50,9 +50,9 @@ pub trait System {
     fn reply(
         &mut self,
         pipe: &mut Pipe,
-        awaited: Awaited,
+        awaited: TimelineContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()>;
 }
 
@@ -105,7 +105,7 @@ impl Timelines {
     }
 
     /// Records that the requests of a copy were appended, and starts the checks that waited only for it.
-    fn copied(&mut self, pipe: &mut Pipe, user: u32) {
+    fn end_copy(&mut self, pipe: &mut Pipe, user: u32) {
         let Some(copying) = self.copying.get_mut(&user) else {
             return;
         };
@@ -163,18 +163,18 @@ impl Servers {
             let all = own.iter().zip(0..);
             let all = all.map(|(followers, poster)| Step::Load(poster, followers));
             let (timelines, connection) = &mut self.servers[at];
-            connection.run(&mut Of(timelines, PhantomData), all)?;
-            connection.run(&mut Of(timelines, PhantomData), [Step::Loaded])?;
+            connection.run(&mut TimelineStore(timelines, PhantomData), all)?;
+            connection.run(&mut TimelineStore(timelines, PhantomData), [Step::Loaded])?;
         }
         Ok(())
     }
 
-    pub fn operate(&mut self, operations: &[Operation]) -> Result<Seen> {
+    pub fn operate(&mut self, operations: &[Operation]) -> Result<ReadChecksum> {
         let of_user = &self.of_user;
         let mut stores: Vec<_> = self.servers.iter_mut().collect();
         let mut stores: Vec<_> = stores
             .iter_mut()
-            .map(|(timelines, connection)| (Of(timelines, PhantomData), connection))
+            .map(|(timelines, connection)| (TimelineStore(timelines, PhantomData), connection))
             .collect();
         let lines = stores.iter_mut();
         let mut lines: Vec<_> = lines
@@ -199,11 +199,11 @@ fn server_of(of_user: &[usize], user: u32) -> usize {
 }
 
 /// Adapts borrowed timelines to [`Store`] for one run.
-struct Of<'t, 'a>(&'t mut Timelines, PhantomData<&'a ()>);
+struct TimelineStore<'t, 'a>(&'t mut Timelines, PhantomData<&'a ()>);
 
-impl<'a> Store for Of<'_, 'a> {
+impl<'a> Store for TimelineStore<'_, 'a> {
     type Operation = Step<'a>;
-    type Awaited = Awaited;
+    type Context = TimelineContext;
 
     fn start(&mut self, pipe: &mut Pipe, step: Step<'a>) {
         let timelines = &mut *self.0;
@@ -227,20 +227,20 @@ impl<'a> Store for Of<'_, 'a> {
         self.0.deferred
     }
 
-    fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], awaited: TimelineContext) -> Result<Option<usize>> {
         self.0.system.reply_len(bytes, awaited)
     }
 
     fn reply(
         &mut self,
         pipe: &mut Pipe,
-        awaited: Awaited,
+        awaited: TimelineContext,
         reply: &[u8],
-        seen: &mut Seen,
+        seen: &mut ReadChecksum,
     ) -> Result<()> {
         self.0.system.reply(pipe, awaited, reply, seen)?;
-        if let Awaited::Posts { user, .. } = awaited {
-            self.0.copied(pipe, user);
+        if let TimelineContext::Posts { user, .. } = awaited {
+            self.0.end_copy(pipe, user);
         }
         Ok(())
     }

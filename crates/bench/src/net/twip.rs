@@ -16,7 +16,7 @@ use super::postgres::Postgres;
 use super::redis::Redis;
 use super::services::{self, CLIENT_CORE, SERVER_CORE};
 use super::timelines::{Connection, Servers, System};
-use super::workload::{FOREVER, Operation, Seen, Workload};
+use super::workload::{FOREVER, Operation, ReadChecksum, Workload};
 use crate::Result;
 use crate::process::{self, Server};
 use crate::report::{self, median, spread};
@@ -26,8 +26,8 @@ use crate::twip_graph;
 #[derive(Args)]
 pub struct TwipNetArgs {
     /// Systems to compare
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Which::value_variants().to_vec())]
-    systems: Vec<Which>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = TwipSystem::value_variants().to_vec())]
+    systems: Vec<TwipSystem>,
     /// Number of operations
     #[arg(long, default_value_t = 500_000)]
     operations: usize,
@@ -62,7 +62,7 @@ pub struct TwipNetArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
+enum TwipSystem {
     Join,
     ClientPush,
     Redis,
@@ -72,39 +72,39 @@ enum Which {
     Postgres,
 }
 
-impl Which {
+impl TwipSystem {
     fn title(self) -> &'static str {
         match self {
-            Which::Join => "larder, join",
-            Which::Auto => "larder, join `auto`",
-            Which::Pull => "larder, join `pull`",
-            Which::ClientPush => "larder, client fans out",
-            Which::Redis => "Redis, client fans out",
-            Which::Memcached => "memcached, client fans out",
-            Which::Postgres => "PostgreSQL, triggers",
+            TwipSystem::Join => "larder, join",
+            TwipSystem::Auto => "larder, join `auto`",
+            TwipSystem::Pull => "larder, join `pull`",
+            TwipSystem::ClientPush => "larder, client fans out",
+            TwipSystem::Redis => "Redis, client fans out",
+            TwipSystem::Memcached => "memcached, client fans out",
+            TwipSystem::Postgres => "PostgreSQL, triggers",
         }
     }
 
     fn is_slow(self) -> bool {
-        matches!(self, Which::Pull | Which::Postgres)
+        matches!(self, TwipSystem::Pull | TwipSystem::Postgres)
     }
 
     fn program(self) -> Option<&'static str> {
         match self {
-            Which::Redis => Some("redis-server"),
-            Which::Memcached => Some("memcached"),
-            Which::Postgres => Some("initdb"),
+            TwipSystem::Redis => Some("redis-server"),
+            TwipSystem::Memcached => Some("memcached"),
+            TwipSystem::Postgres => Some("initdb"),
             _ => None,
         }
     }
 
     /// Returns the minimum throughput of the join, as a multiple of this system's.
-    fn bar(self) -> Option<f64> {
+    fn min_ratio(self) -> Option<f64> {
         match self {
-            Which::Redis => Some(4.5),
-            Which::Memcached => Some(3.5),
-            Which::ClientPush => Some(2.0),
-            Which::Pull => Some(9.0),
+            TwipSystem::Redis => Some(4.5),
+            TwipSystem::Memcached => Some(3.5),
+            TwipSystem::ClientPush => Some(2.0),
+            TwipSystem::Pull => Some(9.0),
             _ => None,
         }
     }
@@ -113,7 +113,7 @@ impl Which {
 /// The maximum CPU time of the join's server in the default run.
 const CPU_SECONDS_BAR: f64 = 1.5;
 
-struct Sample {
+struct TwipSample {
     seconds: f64,
     server_cpu_s: f64,
     client_cpu_s: f64,
@@ -121,7 +121,7 @@ struct Sample {
     operations: usize,
 }
 
-impl Sample {
+impl TwipSample {
     fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds
     }
@@ -131,7 +131,7 @@ impl Sample {
 pub struct Run<'a> {
     pub workload: &'a Workload,
     pub operations: usize,
-    pub expected: (Seen, Seen),
+    pub expected: (ReadChecksum, ReadChecksum),
 }
 
 pub fn run(args: &TwipNetArgs) -> Result<()> {
@@ -150,9 +150,9 @@ pub fn run(args: &TwipNetArgs) -> Result<()> {
     };
     let workload = Workload::new(&graph, args.operations, args.held_back, &mut random);
     drop(graph);
-    let run_of = |which: Which| {
+    let run_of = |which: TwipSystem| {
         let operations = match which {
-            Which::Postgres => args.postgres_operations.min(args.operations),
+            TwipSystem::Postgres => args.postgres_operations.min(args.operations),
             _ => args.operations,
         };
         Run {
@@ -161,7 +161,7 @@ pub fn run(args: &TwipNetArgs) -> Result<()> {
             workload: &workload,
         }
     };
-    let mut results: Vec<(Which, Run, Vec<Sample>)> = Vec::new();
+    let mut results: Vec<(TwipSystem, Run, Vec<TwipSample>)> = Vec::new();
     for &which in &args.systems {
         match which.program() {
             Some(program) if services::find(program).is_none() => {
@@ -182,7 +182,7 @@ pub fn run(args: &TwipNetArgs) -> Result<()> {
                 args.rounds
             };
             if round < rounds {
-                let sample = one(*which, run, &binary)?;
+                let sample = run_once(*which, run, &binary)?;
                 raw.push(raw_line(*which, round, &sample));
                 eprintln!("{}", raw[raw.len() - 1]);
                 samples.push(sample);
@@ -193,7 +193,7 @@ pub fn run(args: &TwipNetArgs) -> Result<()> {
     report::keep(args.out.as_deref(), &args.name, &text, &raw)
 }
 
-fn raw_line(which: Which, round: usize, sample: &Sample) -> Value {
+fn raw_line(which: TwipSystem, round: usize, sample: &TwipSample) -> Value {
     json!({
         "system": which.title(), "round": round, "operations": sample.operations, "seconds": sample.seconds,
         "server_cpu_s": sample.server_cpu_s, "client_cpu_s": sample.client_cpu_s, "resident_mb": sample.resident_mb,
@@ -201,7 +201,7 @@ fn raw_line(which: Which, round: usize, sample: &Sample) -> Value {
 }
 
 /// One run on a new server.
-fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
+fn run_once(which: TwipSystem, run: &Run, binary: &Path) -> Result<TwipSample> {
     let folder = tempfile::tempdir()?;
     let of_larder = |mode| -> Result<(Server, Box<dyn System>, Connection)> {
         let server = process::start_larder(binary, folder.path(), Some(SERVER_CORE), 1)?;
@@ -214,21 +214,21 @@ fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
         Ok((server, Box::new(system), connection))
     };
     let (server, system, connection): (Server, Box<dyn System>, Connection) = match which {
-        Which::Join => of_larder(Mode::Join)?,
-        Which::Auto => of_larder(Mode::Auto)?,
-        Which::Pull => of_larder(Mode::Pull)?,
-        Which::ClientPush => of_larder(Mode::ClientPush)?,
-        Which::Redis => {
+        TwipSystem::Join => of_larder(Mode::Join)?,
+        TwipSystem::Auto => of_larder(Mode::Auto)?,
+        TwipSystem::Pull => of_larder(Mode::Pull)?,
+        TwipSystem::ClientPush => of_larder(Mode::ClientPush)?,
+        TwipSystem::Redis => {
             let server = process::start_redis("redis-server", SERVER_CORE)?;
             let connection = Connection::open(server.resp)?;
             (server, Box::new(Redis::default()), connection)
         }
-        Which::Memcached => {
+        TwipSystem::Memcached => {
             let server = services::start_memcached()?;
             let connection = Connection::open(server.resp)?;
             (server, Box::new(Memcached), connection)
         }
-        Which::Postgres => {
+        TwipSystem::Postgres => {
             let server = services::start_postgres(folder.path())?;
             let connection = Postgres::connect(server.resp)?;
             (server, Box::new(Postgres), connection)
@@ -238,10 +238,15 @@ fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
     measure(which, run, &server, &mut Servers::one(system, connection))
 }
 
-fn measure(which: Which, run: &Run, server: &Server, servers: &mut Servers) -> Result<Sample> {
+fn measure(
+    which: TwipSystem,
+    run: &Run,
+    server: &Server,
+    servers: &mut Servers,
+) -> Result<TwipSample> {
     let clock = || Ok((server.cpu_s()?, cpu_seconds(), Instant::now()));
-    let [before, after] = play(run, which.title(), servers, clock)?;
-    Ok(Sample {
+    let [before, after] = run_operations(run, which.title(), servers, clock)?;
+    Ok(TwipSample {
         seconds: (after.2 - before.2).as_secs_f64(),
         server_cpu_s: after.0 - before.0,
         client_cpu_s: after.1 - before.1,
@@ -251,7 +256,7 @@ fn measure(which: Which, run: &Run, server: &Server, servers: &mut Servers) -> R
 }
 
 /// Runs the operations and verifies the results. Returns the values of `clock` before and after the operations.
-pub fn play<T>(
+pub fn run_operations<T>(
     run: &Run,
     title: &str,
     servers: &mut Servers,
@@ -276,7 +281,7 @@ pub fn play<T>(
         ("whole timelines", last, run.expected.1),
     ] {
         if seen != expected {
-            return Err(format!("{title}: {what} read {seen:?}, and {expected:?} is right").into());
+            return Err(format!("{title}: {what} read {seen:?} instead of {expected:?}").into());
         }
     }
     Ok([before, after])
@@ -285,7 +290,7 @@ pub fn play<T>(
 fn text(
     args: &TwipNetArgs,
     workload: &Workload,
-    results: &[(Which, Run, Vec<Sample>)],
+    results: &[(TwipSystem, Run, Vec<TwipSample>)],
 ) -> Result<String> {
     let mut text = String::new();
     let graph = args.edges.as_ref().map_or_else(
@@ -297,13 +302,13 @@ fn text(
     writeln!(
         text,
         "Graph: {graph}; {} users, {} subscriptions. {} operations: {posts} posts, {subscriptions} subscriptions, {checks} checks, the rest \
-         logouts and subscriptions to nobody new.\n",
+         logouts and repeated subscriptions.\n",
         workload.users, workload.subscriptions, args.operations,
     )?;
     let join = results
         .iter()
-        .find(|(which, _, samples)| *which == Which::Join && !samples.is_empty());
-    let rates = |samples: &[Sample]| samples.iter().map(Sample::rate).collect::<Vec<f64>>();
+        .find(|(which, _, samples)| *which == TwipSystem::Join && !samples.is_empty());
+    let rates = |samples: &[TwipSample]| samples.iter().map(TwipSample::rate).collect::<Vec<f64>>();
     let join_rate = join.map(|(_, _, samples)| median(&rates(samples)));
     writeln!(
         text,
@@ -311,9 +316,9 @@ fn text(
     )?;
     writeln!(text, "|---|---|---|---|---|---|---|---|")?;
     for (which, run, samples) in results.iter().filter(|(_, _, samples)| !samples.is_empty()) {
-        let of = |what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<f64>>();
+        let of = |what: fn(&TwipSample) -> f64| samples.iter().map(what).collect::<Vec<f64>>();
         let times = join_rate.map(|rate| rate / median(&rates(samples)));
-        let bar = which.bar().filter(|_| times.is_some());
+        let bar = which.min_ratio().filter(|_| times.is_some());
         let verdict = bar.zip(times).map_or(
             "",
             |(bar, times)| if times >= bar { "met" } else { "missed" },
@@ -379,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_systems_answer_what_the_operations_say() {
+    fn every_system_returns_the_expected_rows() {
         let mut random = Random::new(5);
         let graph = twip_graph::generate(200, &mut random);
         let workload = Workload::new(&graph, 30_000, 2 * WINDOW as u64, &mut random);
@@ -389,9 +394,9 @@ mod tests {
             expected: workload.expected(30_000),
         };
         assert!(run.expected.0.rows > 1000, "{:?}", run.expected);
-        let mut systems = vec![Which::Redis, Which::Memcached];
+        let mut systems = vec![TwipSystem::Redis, TwipSystem::Memcached];
         if std::env::var_os("LARDER_SLOW_TESTS").is_some() {
-            systems.push(Which::Postgres);
+            systems.push(TwipSystem::Postgres);
         }
         for which in systems {
             if let Some(program) = which.program()
@@ -400,16 +405,16 @@ mod tests {
                 eprintln!("skipped: {program} is not installed");
                 continue;
             }
-            one(which, &run, Path::new("no larder is started")).expect("answers are right");
+            run_once(which, &run, Path::new("no larder is started")).expect("answers are right");
         }
         let wrong = Run {
-            expected: (Seen::default(), run.expected.1),
+            expected: (ReadChecksum::default(), run.expected.1),
             ..run
         };
         if services::find("redis-server").is_some() {
-            let told = one(Which::Redis, &wrong, Path::new("")).err();
-            let told = told.expect("wrong answers end the run").to_string();
-            assert!(told.contains("checks read"), "{told}");
+            let text = run_once(TwipSystem::Redis, &wrong, Path::new("")).err();
+            let text = text.expect("wrong answers end the run").to_string();
+            assert!(text.contains("checks read"), "{text}");
         }
     }
 }

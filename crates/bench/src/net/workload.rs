@@ -38,12 +38,12 @@ pub enum Operation {
 
 /// The number of rows read, and an order-independent checksum.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReadChecksum {
     pub rows: u64,
     pub sum: u64,
 }
 
-impl Seen {
+impl ReadChecksum {
     pub fn row(&mut self, user: u32, time: u64, poster: u32) {
         let mut mixed = time
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -132,11 +132,11 @@ impl Workload {
 
     /// Returns the expected result of the first `count` operations, and then of reading the complete timelines of all
     /// active users.
-    pub fn expected(&self, count: usize) -> (Seen, Seen) {
+    pub fn expected(&self, count: usize) -> (ReadChecksum, ReadChecksum) {
         let mut followers = self.followers.clone();
         let mut posts: Vec<Vec<u64>> = vec![Vec::new(); self.users];
         let mut timelines: Vec<Vec<(u64, u32)>> = vec![Vec::new(); self.users];
-        let mut read = Seen::default();
+        let mut read = ReadChecksum::default();
         for operation in &self.operations[..count] {
             match *operation {
                 Operation::Post { poster, time } => {
@@ -162,7 +162,7 @@ impl Workload {
                 Operation::Logout => {}
             }
         }
-        let mut last = Seen::default();
+        let mut last = ReadChecksum::default();
         for &user in &self.active {
             for &(time, poster) in &timelines[user as usize] {
                 last.row(user, time, poster);
@@ -192,7 +192,7 @@ mod tests {
     use crate::twip_graph;
 
     #[test]
-    fn operations_come_in_the_papers_proportions_and_reads_find_rows() {
+    fn operations_have_the_papers_proportions_and_reads_find_rows() {
         let mut random = Random::new(7);
         let graph = twip_graph::generate(300, &mut random);
         let workload = Workload::new(&graph, 58_000, 1000, &mut random);
@@ -212,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_knows_rows_apart_whatever_their_order() {
+    fn a_checksum_depends_on_the_rows_and_not_on_their_order() {
         let sum = |rows: &[(u32, u64, u32)]| {
-            let mut seen = Seen::default();
+            let mut seen = ReadChecksum::default();
             rows.iter().for_each(|&(u, t, p)| seen.row(u, t, p));
             seen
         };

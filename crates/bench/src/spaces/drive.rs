@@ -12,13 +12,13 @@ use crate::load::Poll;
 
 /// Encoded requests, and the expected number of rows in each reply.
 #[derive(Default)]
-pub struct Asked {
+pub struct EncodedRequests {
     pub bytes: Vec<u8>,
     ends: Vec<usize>,
     rows: Vec<u32>,
 }
 
-impl Asked {
+impl EncodedRequests {
     /// Ends a request: the bytes written since the previous one, with the expected number of rows.
     pub fn end(&mut self, rows: usize) {
         self.ends.push(self.bytes.len());
@@ -48,14 +48,14 @@ pub struct Line {
 }
 
 /// The result of a run.
-pub struct Driven {
+pub struct DriveResult {
     pub answered: u64,
     pub elapsed: Duration,
     /// In microseconds.
     pub latencies: Histogram<u64>,
 }
 
-struct Connection {
+struct QueryConnection {
     line: Line,
     input: Vec<u8>,
     filled: usize,
@@ -70,20 +70,20 @@ const READ_BYTES: usize = 256 << 10;
 /// Drives requests for about `duration`. Each connection starts at a random position of the list.
 pub fn drive(
     lines: Vec<Line>,
-    asked: &Asked,
+    requests: &EncodedRequests,
     depth: usize,
     duration: Duration,
-) -> Result<(Driven, Vec<Line>)> {
+) -> Result<(DriveResult, Vec<Line>)> {
     let poll = Poll::new()?;
     let mut random = Random::new(lines.len() as u64 * 1000 + depth as u64);
     let mut all = Vec::new();
     for (token, line) in lines.into_iter().enumerate() {
         poll.add(&line.stream, token)?;
-        all.push(Connection {
+        all.push(QueryConnection {
             line,
             input: vec![0; READ_BYTES],
             filled: 0,
-            next: random.index(asked.len().saturating_sub(depth).max(1)),
+            next: random.index(requests.len().saturating_sub(depth).max(1)),
             awaited: 0,
             sent: Instant::now(),
         });
@@ -92,26 +92,26 @@ pub fn drive(
     let mut latencies = Histogram::new(3)?;
     let mut answered = 0;
     for connection in &mut all {
-        connection.send(asked, depth)?;
+        connection.send(requests, depth)?;
     }
     let mut under_way = all.len();
     while under_way > 0 {
         for token in poll.wait()? {
             let connection = &mut all[token];
-            let taken = connection.receive(asked)?;
+            let taken = connection.receive(requests)?;
             answered += taken;
             if taken == 0 || connection.awaited > 0 {
                 continue;
             }
             latencies.record(connection.sent.elapsed().as_micros() as u64)?;
             if started.elapsed() < duration {
-                connection.send(asked, depth)?;
+                connection.send(requests, depth)?;
             } else {
                 under_way -= 1;
             }
         }
     }
-    let driven = Driven {
+    let driven = DriveResult {
         answered,
         elapsed: started.elapsed(),
         latencies,
@@ -120,11 +120,11 @@ pub fn drive(
 }
 
 /// Sends every request once, in order.
-pub fn send_all(line: Line, asked: &Asked) -> Result<Line> {
+pub fn send_all(line: Line, requests: &EncodedRequests) -> Result<Line> {
     const BATCH: usize = 64;
     let poll = Poll::new()?;
     poll.add(&line.stream, 0)?;
-    let mut connection = Connection {
+    let mut connection = QueryConnection {
         line,
         input: vec![0; READ_BYTES],
         filled: 0,
@@ -132,33 +132,35 @@ pub fn send_all(line: Line, asked: &Asked) -> Result<Line> {
         awaited: 0,
         sent: Instant::now(),
     };
-    for first in (0..asked.len()).step_by(BATCH) {
+    for first in (0..requests.len()).step_by(BATCH) {
         connection.next = first;
-        connection.send(asked, BATCH.min(asked.len() - first))?;
+        connection.send(requests, BATCH.min(requests.len() - first))?;
         while connection.awaited > 0 {
             let _ = poll.wait()?;
-            connection.receive(asked)?;
+            connection.receive(requests)?;
         }
     }
     Ok(connection.line)
 }
 
-impl Connection {
-    fn send(&mut self, asked: &Asked, depth: usize) -> Result<()> {
-        if self.next + depth > asked.len() {
+impl QueryConnection {
+    fn send(&mut self, requests: &EncodedRequests, depth: usize) -> Result<()> {
+        if self.next + depth > requests.len() {
             self.next = 0;
         }
         self.line.stream.set_nonblocking(false)?;
         self.sent = Instant::now();
         // A few kilobytes always fit in the socket's buffer, which is empty now.
-        self.line.stream.write_all(asked.slice(self.next, depth))?;
+        self.line
+            .stream
+            .write_all(requests.slice(self.next, depth))?;
         self.line.stream.set_nonblocking(true)?;
         self.awaited = depth;
         Ok(())
     }
 
     /// Reads available bytes. Returns the number of completed replies.
-    fn receive(&mut self, asked: &Asked) -> Result<u64> {
+    fn receive(&mut self, requests: &EncodedRequests) -> Result<u64> {
         if self.filled == self.input.len() {
             self.input.resize(self.input.len() * 2, 0);
         }
@@ -172,7 +174,7 @@ impl Connection {
         while self.awaited > 0 {
             let reply = self.line.replies.next(&self.input[at..self.filled])?;
             let Some((size, rows)) = reply else { break };
-            let expected = asked.rows[self.next];
+            let expected = requests.rows[self.next];
             if rows != expected {
                 let begin = String::from_utf8_lossy(&self.input[at..at + size.min(200)]);
                 return Err(format!("{rows} rows and not {expected}: {begin:?}").into());

@@ -13,13 +13,13 @@
 //!
 //! 1. The expected number of rows of each request is computed from the hotels alone. Another number fails the run.
 
-pub mod beside;
-mod deployed;
+pub mod comparison;
+mod deployment;
 mod drive;
 mod hotels;
+pub mod larger_than_memory;
 pub mod model;
 pub mod online;
-pub mod outgrown;
 pub mod servers;
 pub mod shapes;
 mod sqlite;

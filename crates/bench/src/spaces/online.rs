@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use larder_types::Random;
 use serde_json::json;
 
-use super::deployed::{Deployed, Request, load};
+use super::deployment::{Request, SpaceDeployment, load};
 use super::hotels::{Hotels, price_text};
 use crate::Result;
 use crate::cluster::servers::Cluster;
@@ -65,24 +65,24 @@ const PHASES: [&str; 2] = ["quiet", "while subspaces change"];
 const KINDS: [&str; 2] = ["search", "write"];
 
 /// The measurements of the clients, by phase and kind.
-struct Seen {
+struct ClientLatencies {
     latencies: Vec<[Histogram<u64>; 2]>,
     failed: Vec<String>,
 }
 
-impl Seen {
-    fn new() -> Result<Seen> {
+impl ClientLatencies {
+    fn new() -> Result<ClientLatencies> {
         let mut latencies = Vec::new();
         for _ in PHASES {
             latencies.push([Histogram::new(3)?, Histogram::new(3)?]);
         }
-        Ok(Seen {
+        Ok(ClientLatencies {
             latencies,
             failed: Vec::new(),
         })
     }
 
-    fn add(&mut self, other: Seen) -> Result<()> {
+    fn add(&mut self, other: ClientLatencies) -> Result<()> {
         for (own, other) in self.latencies.iter_mut().zip(other.latencies) {
             for (own, other) in own.iter_mut().zip(other) {
                 own.add(other)?;
@@ -97,17 +97,17 @@ pub fn run(args: &SpaceOnlineArgs) -> Result<()> {
     let binary = process::larder_binary(args.larder.as_deref())?;
     let hotels = Hotels::generate(args.hotels, 1);
     let folder = tempfile::tempdir()?;
-    let cluster = Cluster::of_larder(&binary, folder.path(), args.servers, 1)?;
-    let deployed = Deployed::at(&cluster.nodes[0].resp.to_string())?;
+    let cluster = Cluster::start_larder(&binary, folder.path(), args.servers, 1)?;
+    let deployed = SpaceDeployment::at(&cluster.nodes[0].resp.to_string())?;
     super::systems::declare(&deployed)?;
     let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
     load(&deployed, &writes.collect::<Vec<_>>())?;
-    deployed.give_subspaces(&texts(LAYOUTS[1]))?;
+    deployed.apply_subspaces(&texts(LAYOUTS[1]))?;
     let requests = requests(&deployed, &hotels);
     let (phase, is_over, all) = (
         AtomicUsize::new(QUIET),
         AtomicBool::new(false),
-        Mutex::new(Seen::new()?),
+        Mutex::new(ClientLatencies::new()?),
     );
     let changes = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..args.clients)
@@ -115,7 +115,7 @@ pub fn run(args: &SpaceOnlineArgs) -> Result<()> {
                 let (deployed, requests, phase, is_over) = (&deployed, &requests, &phase, &is_over);
                 scope.spawn(move || {
                     let each = Duration::from_secs_f64(args.clients as f64 / args.rate);
-                    let seen = client_of(deployed, requests, client, each, phase, is_over);
+                    let seen = run_client(deployed, requests, client, each, phase, is_over);
                     seen.map_err(|error| error.to_string())
                 })
             })
@@ -136,7 +136,7 @@ fn texts(lists: &[&str]) -> Vec<String> {
     lists.iter().map(|it| (*it).to_owned()).collect()
 }
 
-fn requests(deployed: &Deployed, hotels: &Hotels) -> Vec<(usize, Request)> {
+fn requests(deployed: &SpaceDeployment, hotels: &Hotels) -> Vec<(usize, Request)> {
     let mut random = Random::new(23);
     let requests = (0..REQUESTS).map(|_| {
         let number = hotels.any(&mut random);
@@ -158,15 +158,15 @@ fn requests(deployed: &Deployed, hotels: &Hotels) -> Vec<(usize, Request)> {
 }
 
 /// Runs one client, which sends each operation at its scheduled time.
-fn client_of(
-    deployed: &Deployed,
+fn run_client(
+    deployed: &SpaceDeployment,
     requests: &[(usize, Request)],
     client: usize,
     each: Duration,
     phase: &AtomicUsize,
     is_over: &AtomicBool,
-) -> Result<Seen> {
-    let mut seen = Seen::new()?;
+) -> Result<ClientLatencies> {
+    let mut seen = ClientLatencies::new()?;
     let mut streams = deployed.connect()?;
     let mut random = Random::new(client as u64 + 1);
     let mut at = random.index(requests.len());
@@ -177,7 +177,7 @@ fn client_of(
         }
         let now = phase.load(Ordering::Relaxed);
         let (kind, request) = &requests[at % requests.len()];
-        match request.ask(&mut streams, at) {
+        match request.send(&mut streams, at) {
             Ok(()) => {
                 let us = due.elapsed().as_micros() as u64;
                 seen.latencies[now][*kind].record(us.max(1))?;
@@ -193,7 +193,11 @@ fn client_of(
 }
 
 /// Changes the subspaces repeatedly. Returns the duration of each change.
-fn changes(args: &SpaceOnlineArgs, deployed: &Deployed, phase: &AtomicUsize) -> Result<Vec<f64>> {
+fn changes(
+    args: &SpaceOnlineArgs,
+    deployed: &SpaceDeployment,
+    phase: &AtomicUsize,
+) -> Result<Vec<f64>> {
     let mut took = Vec::new();
     // Warm up connections and processors.
     std::thread::sleep(Duration::from_secs(1));
@@ -201,17 +205,17 @@ fn changes(args: &SpaceOnlineArgs, deployed: &Deployed, phase: &AtomicUsize) -> 
         phase.store(QUIET, Ordering::Relaxed);
         std::thread::sleep(Duration::from_secs_f64(args.seconds));
         phase.store(CHANGING, Ordering::Relaxed);
-        let begun = Instant::now();
+        let started = Instant::now();
         deployed.begin_subspaces(&texts(LAYOUTS[change % LAYOUTS.len()]))?;
         deployed.switch_subspaces()?;
-        took.push(begun.elapsed().as_secs_f64());
+        took.push(started.elapsed().as_secs_f64());
         // The old subspaces are freed in this phase too.
         std::thread::sleep(Duration::from_secs(1));
     }
     Ok(took)
 }
 
-fn write_report(args: &SpaceOnlineArgs, seen: &Seen, changes: &[f64]) -> Result<()> {
+fn write_report(args: &SpaceOnlineArgs, seen: &ClientLatencies, changes: &[f64]) -> Result<()> {
     let mut text = format!(
         "## A space gets other subspaces while it is used\n\n{} generated hotels on {} servers of one thread each, all on one core; {} clients on another core, together {} operations a second, two of ten of which change a price. \
          {} times the space gets two subspaces in place of two others (FT.ALTER .. SUBSPACES, SWITCH as soon as all is whole), {:.1} s each in the median. A latency is from the moment at which an operation is due.\n\n\

@@ -10,7 +10,7 @@ use larder_protocol::resp::client::Reply;
 use larder_types::Random;
 use serde_json::{Value, json};
 
-use super::deployed::{Deployed, Request, Sequence, load};
+use super::deployment::{Request, Sequence, SpaceDeployment, load};
 use super::hotels::{Hotels, price_text};
 use crate::Result;
 use crate::cluster::servers::Cluster;
@@ -51,7 +51,7 @@ const DRIFTING: &str = "price:6";
 /// regions.
 const GROWTH_BAR: f64 = 1.1;
 const HOTTEST_BAR: f64 = 2.0;
-const CUT_ANEW_MAX: Duration = Duration::from_secs(120);
+const REPARTITION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Creates a query for a random hotel, and others like it.
 type Query = fn(&Hotels, &mut Random) -> String;
@@ -75,29 +75,29 @@ const QUESTIONS: [(&str, Query); 3] = [
 ];
 
 /// One measurement of a question on this number of servers.
-struct Sample {
+struct ServersSample {
     servers: usize,
     question: &'static str,
     /// True if the search uses the subspace; otherwise it contacts all servers.
     planned: bool,
-    asked: f64,
+    servers_contacted: f64,
     us: f64,
 }
 
 /// The servers and their requests.
 struct Deployment {
     servers: usize,
-    deployed: Deployed,
+    deployed: SpaceDeployment,
     /// The processor time of the idle servers.
     idle: f64,
     /// One for each of [`QUESTIONS`].
-    questions: Vec<Asked>,
+    questions: Vec<QuestionRequests>,
     // Keeps the servers running, and then their data. Dropped in this order.
     _cluster: Cluster,
     _folder: tempfile::TempDir,
 }
 
-struct Asked {
+struct QuestionRequests {
     queries: Vec<String>,
     requests: Sequence,
 }
@@ -112,7 +112,7 @@ pub fn run(args: &SpaceServersArgs) -> Result<()> {
     for planned in [false, true] {
         if planned {
             let subspaces = [SUBSPACE.to_owned()];
-            (all.iter()).try_for_each(|it| it.deployed.give_subspaces(&subspaces))?;
+            (all.iter()).try_for_each(|it| it.deployed.apply_subspaces(&subspaces))?;
         }
         samples.extend(measure(args, &all, planned)?);
     }
@@ -130,43 +130,47 @@ pub fn run(args: &SpaceServersArgs) -> Result<()> {
 impl Deployment {
     fn start(binary: &Path, hotels: &Hotels, servers: usize) -> Result<Deployment> {
         let folder = tempfile::tempdir()?;
-        let cluster = Cluster::of_larder(binary, folder.path(), servers, 1)?;
-        let deployed = Deployed::at(&cluster.nodes[0].resp.to_string())?;
+        let cluster = Cluster::start_larder(binary, folder.path(), servers, 1)?;
+        let deployed = SpaceDeployment::at(&cluster.nodes[0].resp.to_string())?;
         super::systems::declare(&deployed)?;
         let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
         load(&deployed, &writes.collect::<Vec<_>>())?;
         let mut random = Random::new(17);
-        let asked = QUESTIONS.map(|(_, query)| {
+        let encoded = QUESTIONS.map(|(_, query)| {
             let queries: Vec<String> = (0..REQUESTS).map(|_| query(hotels, &mut random)).collect();
             let requests = queries.iter().map(|query| {
                 let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", "1000"];
                 deployed.request(&words.map(str::to_owned))
             });
             let requests = Sequence::new(requests.collect());
-            Asked { queries, requests }
+            QuestionRequests { queries, requests }
         });
         Ok(Deployment {
             servers,
             idle: deployed.idle(Duration::from_millis(500))?,
             deployed,
-            questions: asked.into(),
+            questions: encoded.into(),
             _cluster: cluster,
             _folder: folder,
         })
     }
 
     /// Returns the mean number of servers that a search contacts.
-    fn servers_asked(&self, asked: &Asked) -> Result<f64> {
-        let some = &asked.queries[..40];
+    fn mean_servers_contacted(&self, requests: &QuestionRequests) -> Result<f64> {
+        let some = &requests.queries[..40];
         let all = some
             .iter()
-            .map(|query| servers_asked(&self.deployed, query));
+            .map(|query| count_servers_contacted(&self.deployed, query));
         Ok(all.sum::<Result<f64>>()? / some.len() as f64)
     }
 }
 
 /// Measures each question on all deployments in turn, repeatedly.
-fn measure(args: &SpaceServersArgs, all: &[Deployment], planned: bool) -> Result<Vec<Sample>> {
+fn measure(
+    args: &SpaceServersArgs,
+    all: &[Deployment],
+    planned: bool,
+) -> Result<Vec<ServersSample>> {
     let time = Duration::from_secs_f64(args.seconds);
     let mut samples = Vec::new();
     for (at, (question, _)) in QUESTIONS.iter().enumerate() {
@@ -179,11 +183,11 @@ fn measure(args: &SpaceServersArgs, all: &[Deployment], planned: bool) -> Result
             }
         }
         for (times_us, of) in times_us.iter().zip(all) {
-            let sample = Sample {
+            let sample = ServersSample {
                 servers: of.servers,
                 question,
                 planned,
-                asked: of.servers_asked(&of.questions[at])?,
+                servers_contacted: of.mean_servers_contacted(&of.questions[at])?,
                 us: median(times_us),
             };
             eprintln!("{}", line(&sample));
@@ -194,13 +198,15 @@ fn measure(args: &SpaceServersArgs, all: &[Deployment], planned: bool) -> Result
 }
 
 /// Returns the number of contacted nodes according to FT.EXPLAIN: `.., 1 of 4 nodes`.
-fn servers_asked(deployed: &Deployed, query: &str) -> Result<f64> {
+fn count_servers_contacted(deployed: &SpaceDeployment, query: &str) -> Result<f64> {
     let reply = deployed.command(&["FT.EXPLAIN", "hotels", query])?;
     let text = text_of(&reply);
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|word| *word == "nodes");
     let count = at.and_then(|at| words.get(at.checked_sub(3)?)?.parse().ok());
-    count.ok_or_else(|| format!("FT.EXPLAIN does not say how many nodes are asked: {text}").into())
+    count.ok_or_else(|| {
+        format!("FT.EXPLAIN does not return the number of contacted nodes: {text}").into()
+    })
 }
 
 fn text_of(reply: &Reply) -> String {
@@ -221,10 +227,10 @@ struct Drift {
 }
 
 /// Raises all prices above the previous maximum. Until the subspace is partitioned again, one region has all objects.
-fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> {
-    deployed.give_subspaces(&[DRIFTING.to_owned()])?;
-    let before = times_mean(deployed)?.ok_or("no region has a copy")?;
-    let begun = Instant::now();
+fn drift(deployed: &SpaceDeployment, hotels: &Hotels, servers: usize) -> Result<Drift> {
+    deployed.apply_subspaces(&[DRIFTING.to_owned()])?;
+    let before = fullest_over_mean(deployed)?.ok_or("no region has a copy")?;
+    let started = Instant::now();
     let writes = hotels.all.iter().enumerate().map(|(number, hotel)| {
         let price = price_text(100_000 + hotel.price);
         let words = ["HSET".to_owned(), Hotels::key(number), "price".to_owned()];
@@ -234,34 +240,34 @@ fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> 
     let mut worst = before;
     for some in writes.chunks(16_000) {
         load(deployed, some)?;
-        worst = times_mean(deployed)?.map_or(worst, |it| it.max(worst));
+        worst = fullest_over_mean(deployed)?.map_or(worst, |it| it.max(worst));
     }
-    let mut after = times_mean(deployed)?;
-    while after.is_none_or(|it| it > HOTTEST_BAR) && begun.elapsed() < CUT_ANEW_MAX {
+    let mut after = fullest_over_mean(deployed)?;
+    while after.is_none_or(|it| it > HOTTEST_BAR) && started.elapsed() < REPARTITION_TIMEOUT {
         std::thread::sleep(Duration::from_millis(250));
-        after = times_mean(deployed)?;
+        after = fullest_over_mean(deployed)?;
         worst = after.map_or(worst, |it| it.max(worst));
     }
     Ok(Drift {
         servers,
         before,
         worst,
-        after: after.ok_or("regions that were cut anew have no copies yet")?,
-        took: begun.elapsed(),
+        after: after.ok_or("the re-partitioned regions have no copies yet")?,
+        took: started.elapsed(),
     })
 }
 
 /// Returns the multiple for the regions of the only subspace. `None` while there are no copies, as directly after
 /// partitioning.
-fn times_mean(deployed: &Deployed) -> Result<Option<f64>> {
+fn fullest_over_mean(deployed: &SpaceDeployment) -> Result<Option<f64>> {
     let info = deployed.command(&["FT.INFO", "hotels", "REGIONS"])?;
-    let all = value(&info, "subspace regions").ok_or("FT.INFO does not tell of regions")?;
+    let all = value(&info, "subspace regions").ok_or("FT.INFO does not return the regions")?;
     let Reply::Array(subspaces) = all else {
-        return Err("FT.INFO does not tell of subspaces".into());
+        return Err("FT.INFO does not return the subspaces".into());
     };
     let copies = subspaces.first().and_then(|it| value(it, "copies"));
     let Some(Reply::Array(copies)) = copies else {
-        return Err("FT.INFO does not tell how full regions are".into());
+        return Err("FT.INFO does not return the sizes of the regions".into());
     };
     let copies = copies.iter().map(|it| match it {
         Reply::Integer(number) => *number as f64,
@@ -289,16 +295,20 @@ impl Drift {
     }
 }
 
-fn line(one: &Sample) -> Value {
-    json!({"servers": one.servers, "question": one.question, "planned": one.planned, "asked": one.asked, "us": one.us})
+fn line(one: &ServersSample) -> Value {
+    json!({"servers": one.servers, "question": one.question, "planned": one.planned, "asked": one.servers_contacted, "us": one.us})
 }
 
-fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> Result<String> {
+fn text(
+    args: &SpaceServersArgs,
+    samples: &[ServersSample],
+    drift: Option<&Drift>,
+) -> Result<String> {
     let mut text = format!(
-        "## Searches of 1, 2, 4 and 8 servers\n\n{} generated hotels, fifty in each city; servers of one thread each, all on one core; {} clients for each on another, each asking any server. Microseconds of processor \
-         time of all servers together for a search (INFO cpu), the median of {PASSES} times {} s, in turn on all that are compared: how fast the processors are changes; servers asked as FT.EXPLAIN tells them. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`. \
-         Of n servers one has what is asked for, so (n - 1) / n of the searches are passed on; \"passed on\" is what such a search takes, if one that is not takes what it takes on one server.\n\n\
-         | | servers | all: asked | us | one: asked | us | all / one | one, passed on: us | times that of the fewest |\n|---|---|---|---|---|---|---|---|---|\n",
+        "## Searches of 1, 2, 4 and 8 servers\n\n{} generated hotels, fifty in each city; servers of one thread each, all on one core; {} clients for each on another core, which send requests to any server. Microseconds of processor \
+         time of all servers together for a search (INFO cpu), the median of {PASSES} times {} s, in turn on all compared deployments, because the speed of the processors varies; the number of contacted servers is that of FT.EXPLAIN. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`. \
+         Of n servers one has the objects, so (n - 1) / n of the searches are forwarded; \"forwarded\" is the cost of such a search, if a local one costs as much as on one server.\n\n\
+         | | servers | all: contacted | us | one: contacted | us | all / one | one, forwarded: us | times that of the fewest |\n|---|---|---|---|---|---|---|---|---|\n",
         args.hotels, args.clients, args.seconds
     );
     let mut lines = Vec::new();
@@ -311,7 +321,7 @@ fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> R
         let several: Vec<usize> = args.servers.iter().copied().filter(|it| *it > 1).collect();
         let home = of(1, true).map(|it| it.us);
         // Estimates the cost of a forwarded search.
-        let passed = |one: &Sample| {
+        let passed = |one: &ServersSample| {
             let share = 1.0 - 1.0 / one.servers as f64;
             home.map(|home| home + (one.us - home) / share)
         };
@@ -326,9 +336,9 @@ fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> R
             writeln!(
                 text,
                 "| {question} | {servers} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {} | {} |",
-                all.asked,
+                all.servers_contacted,
                 all.us,
-                one.asked,
+                one.servers_contacted,
                 one.us,
                 all.us / one.us,
                 or_none(passed_us.map(|it| format!("{it:.1}"))),
@@ -342,11 +352,11 @@ fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> R
                 _ => most.us / base.us,
             };
             lines.push(format!(
-                "{question}: on {} servers it asks {:.1}, and passed on it takes {growth:.2} times what it takes on {} (bars: 1, {}; {GROWTH_BAR}, {}).",
+                "{question}: on {} servers a search contacts {:.1}, and a forwarded one takes {growth:.2} times the time on {} (bars: 1, {}; {GROWTH_BAR}, {}).",
                 most.servers,
-                most.asked,
+                most.servers_contacted,
                 base.servers,
-                verdict(most.asked < 1.05),
+                verdict(most.servers_contacted < 1.05),
                 verdict(growth <= GROWTH_BAR),
             ));
         }
@@ -355,8 +365,8 @@ fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> R
     if let Some(drift) = drift {
         writeln!(
             text,
-            "\nA drift: `{DRIFTING}` on {} servers, and every price goes up beyond the last that there was. The fullest region has {:.2} times the mean before, {:.1} at worst while prices are written, \
-             and {:.2} when it is cut anew, {:.1} s after the first write (bar {HOTTEST_BAR}; {}).",
+            "\nA drift: `{DRIFTING}` on {} servers, and every price rises above the previous maximum. The fullest region has {:.2} times the mean before, {:.1} at worst while prices are written, \
+             and {:.2} after re-partitioning, {:.1} s after the first write (bar {HOTTEST_BAR}; {}).",
             drift.servers,
             drift.before,
             drift.worst,

@@ -10,7 +10,7 @@ use larder_protocol::resp::client::Reply;
 use larder_types::Random;
 use serde_json::json;
 
-use super::drive::{Asked, drive};
+use super::drive::{EncodedRequests, drive};
 use super::hotels::{Hotel, Hotels, price_text};
 use super::systems::{Larder, System};
 use crate::Result;
@@ -139,7 +139,7 @@ pub fn run(args: &SpaceShapesArgs) -> Result<()> {
     )?;
     for at in 0..empty {
         let mut random = Random::new(99);
-        let mut asked = Asked::default();
+        let mut requests = EncodedRequests::default();
         let mut shape = None;
         for _ in 0..200 {
             let one = shapes(&mut random).swap_remove(at);
@@ -148,24 +148,24 @@ pub fn run(args: &SpaceShapesArgs) -> Result<()> {
                 .iter()
                 .map(|(query, _)| query.as_str())
                 .collect();
-            system.search(&mut asked, &query.join(" "), one.more);
+            system.search(&mut requests, &query.join(" "), one.more);
             let found = hotels
                 .all
                 .iter()
                 .filter(|it| one.predicates.iter().all(|(_, is_so)| is_so(it)));
             // The reply contains only keys. Two of them count as one row, and a single one as none.
-            asked.end(found.take(10).count() / 2);
+            requests.end(found.take(10).count() / 2);
             shape = Some(one);
         }
         let shape = shape.ok_or("no shape")?;
         let (_, lines) = drive(
             vec![system.connect()?],
-            &asked,
+            &requests,
             1,
             Duration::from_millis(200),
         )?;
         let before = server.cpu_s()?;
-        let (driven, _) = drive(lines, &asked, 1, Duration::from_secs_f64(args.seconds))?;
+        let (driven, _) = drive(lines, &requests, 1, Duration::from_secs_f64(args.seconds))?;
         let us = (server.cpu_s()? - before) * 1e6 / driven.answered as f64;
         let times = shape.without.map(|at| us / took[at]);
         let (times_text, bar) = times.map_or((String::new(), "| "), |times| {

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use larder_types::Random;
 
 use super::hotels::Hotels;
-use super::systems::{Question, drawn};
+use super::systems::{Question, draw_subject};
 use crate::Result;
 
 const LIBRARY: &CStr = c"libsqlite3.so.0";
@@ -68,7 +68,7 @@ struct Library {
 impl Library {
     #[expect(
         clippy::missing_transmute_annotations,
-        reason = "each field says of what type its function is"
+        reason = "the type of each field is that of its function"
     )]
     fn open() -> Result<Library> {
         // SAFETY: the name is a C string. The library and its functions stay loaded until the process ends.
@@ -124,7 +124,7 @@ pub struct Sqlite {
 }
 
 /// The result of executing a question repeatedly.
-pub struct Asked {
+pub struct SqliteRun {
     pub answered: u64,
     pub cpu_s: f64,
     pub elapsed: Duration,
@@ -172,11 +172,11 @@ impl Sqlite {
     }
 
     /// Executes a question for a while, and verifies the number of rows of each result.
-    pub fn drive(&self, question: Question, hotels: &Hotels, time: Duration) -> Result<Asked> {
+    pub fn drive(&self, question: Question, hotels: &Hotels, time: Duration) -> Result<SqliteRun> {
         let at = STATEMENTS.iter().position(|it| it.0 == question);
         let statement = self.prepared[at.ok_or("no such question")?];
         let mut random = Random::new(7);
-        let mut asked = Asked {
+        let mut requests = SqliteRun {
             answered: 0,
             cpu_s: 0.0,
             elapsed: Duration::ZERO,
@@ -184,25 +184,27 @@ impl Sqlite {
         };
         let all: Vec<_> = (0..20_000)
             .map(|_| {
-                let drawn = drawn(hotels, &mut random);
+                let drawn = draw_subject(hotels, &mut random);
                 let words = question.parameters(hotels, drawn.number, drawn.prices);
                 (words, drawn.rows(question, hotels) as u64)
             })
             .collect();
-        let (begun, before) = (Instant::now(), thread_cpu_s()?);
-        while begun.elapsed() < time {
-            let (words, expected) = &all[asked.answered as usize % all.len()];
+        let (started, before) = (Instant::now(), thread_cpu_s()?);
+        while started.elapsed() < time {
+            let (words, expected) = &all[requests.answered as usize % all.len()];
             let since = Instant::now();
             let rows = self.rows(statement, words)?;
-            asked.latencies.record(since.elapsed().as_nanos() as u64)?;
+            requests
+                .latencies
+                .record(since.elapsed().as_nanos() as u64)?;
             if rows != *expected {
                 return Err(format!("SQLite: {rows} rows and not {expected}: {words:?}").into());
             }
-            asked.answered += 1;
+            requests.answered += 1;
         }
-        asked.cpu_s = thread_cpu_s()? - before;
-        asked.elapsed = begun.elapsed();
-        Ok(asked)
+        requests.cpu_s = thread_cpu_s()? - before;
+        requests.elapsed = started.elapsed();
+        Ok(requests)
     }
 
     fn run(&self, text: &str) -> Result<()> {
@@ -313,17 +315,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_those_that_are_expected() {
+    fn queries_return_the_expected_rows() {
         if Library::open().is_err() {
-            larder_testing::missing("libsqlite3");
+            larder_testing::report_missing("libsqlite3");
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");
         let hotels = Hotels::generate(500, 1);
         let sqlite = Sqlite::load(folder.path(), &hotels, false).expect("it loads");
         for question in Question::ALL {
-            let asked = sqlite.drive(question, &hotels, Duration::from_millis(5));
-            assert!(asked.expect("rows are counted").answered > 0);
+            let requests = sqlite.drive(question, &hotels, Duration::from_millis(5));
+            assert!(requests.expect("rows are counted").answered > 0);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use larder_protocol::resp::client::{Token, request};
 use larder_types::Random;
 
-use super::deployed::{Deployed, words_of};
-use super::drive::{Asked, Line, Replies, send_all};
+use super::deployment::{SpaceDeployment, words_of};
+use super::drive::{EncodedRequests, Line, Replies, send_all};
 use super::hotels::{Hotels, price_text};
 use crate::Result;
 use crate::net::{mariadb, postgres, resp};
@@ -70,21 +70,21 @@ impl Question {
 }
 
 /// The random subject of a request.
-pub struct Drawn {
+pub struct RequestSubject {
     /// The number of a hotel.
     pub number: usize,
     /// A price range, in hundredths.
     pub prices: (u32, u32),
 }
 
-pub fn drawn(hotels: &Hotels, random: &mut Random) -> Drawn {
+pub fn draw_subject(hotels: &Hotels, random: &mut Random) -> RequestSubject {
     let number = hotels.any(random);
     let low = 2000 + random.index(43_200) as u32;
     let prices = (low, low + 4800);
-    Drawn { number, prices }
+    RequestSubject { number, prices }
 }
 
-impl Drawn {
+impl RequestSubject {
     /// Returns the expected number of rows.
     pub fn rows(&self, question: Question, hotels: &Hotels) -> usize {
         let city = &hotels.of_city[hotels.all[self.number].city as usize];
@@ -105,9 +105,9 @@ pub trait System {
     /// Creates the tables and indexes, and loads all hotels.
     fn load(&self, hotels: &Hotels) -> Result<()>;
     /// Appends a request about a hotel, or about hotels like it, with a price range in hundredths.
-    fn ask(
+    fn push_request(
         &self,
-        asked: &mut Asked,
+        requests: &mut EncodedRequests,
         question: Question,
         hotels: &Hotels,
         number: usize,
@@ -115,15 +115,15 @@ pub trait System {
     );
 
     /// Returns random requests of one kind.
-    fn asked(&self, question: Question, hotels: &Hotels, count: usize) -> Asked {
+    fn build_requests(&self, question: Question, hotels: &Hotels, count: usize) -> EncodedRequests {
         let mut random = Random::new(7);
-        let mut asked = Asked::default();
+        let mut requests = EncodedRequests::default();
         for _ in 0..count {
-            let drawn = drawn(hotels, &mut random);
-            self.ask(&mut asked, question, hotels, drawn.number, drawn.prices);
-            asked.end(drawn.rows(question, hotels));
+            let drawn = draw_subject(hotels, &mut random);
+            self.push_request(&mut requests, question, hotels, drawn.number, drawn.prices);
+            requests.end(drawn.rows(question, hotels));
         }
-        asked
+        requests
     }
 }
 
@@ -134,9 +134,9 @@ pub struct Larder {
 }
 
 /// Counts the rows of FT.SEARCH (an array of a total, keys and contents), of HGETALL (one) and of HSET (one).
-struct OfLarder(resp::Replies);
+struct LarderReplies(resp::Replies);
 
-impl Replies for OfLarder {
+impl Replies for LarderReplies {
     fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, u32)>> {
         let Some(size) = self.0.size(bytes)? else {
             return Ok(None);
@@ -158,7 +158,7 @@ const SCHEMA_OF_LARDER: &str = "SCHEMA name TEXT address TAG SEPARATOR '' city T
 pub const INDEXES_OF_LARDER: &str = "INDEX 3 city city,price address";
 
 /// Declares the space `hotels`, without subspaces.
-pub fn declare(deployed: &Deployed) -> Result<()> {
+pub fn declare(deployed: &SpaceDeployment) -> Result<()> {
     deployed.command(&words_of(&declaration(INDEXES_OF_LARDER)))?;
     Ok(())
 }
@@ -168,10 +168,10 @@ pub fn declaration(indexes: &str) -> String {
 }
 
 impl Larder {
-    pub fn search(&self, asked: &mut Asked, query: &str, more: &[&str]) {
+    pub fn search(&self, requests: &mut EncodedRequests, query: &str, more: &[&str]) {
         let mut words: Vec<&[u8]> = vec![b"FT.SEARCH", b"hotels", query.as_bytes()];
         words.extend(more.iter().map(|word| word.as_bytes()));
-        request(&mut asked.bytes, &words);
+        request(&mut requests.bytes, &words);
     }
 }
 
@@ -179,29 +179,29 @@ impl System for Larder {
     fn connect(&self) -> Result<Line> {
         let stream = TcpStream::connect(self.address)?;
         stream.set_nodelay(true)?;
-        let replies = Box::new(OfLarder(resp::Replies::default()));
+        let replies = Box::new(LarderReplies(resp::Replies::default()));
         Ok(Line { stream, replies })
     }
 
     fn load(&self, hotels: &Hotels) -> Result<()> {
-        let mut asked = Asked::default();
+        let mut requests = EncodedRequests::default();
         let create = declaration(self.indexes);
         let create: Vec<&[u8]> = words_of(&create).into_iter().map(str::as_bytes).collect();
-        request(&mut asked.bytes, &create);
-        asked.end(1);
+        request(&mut requests.bytes, &create);
+        requests.end(1);
         for number in 0..hotels.all.len() {
             let words = hotels.words(number);
             let words: Vec<&[u8]> = words.iter().map(|it| it.as_bytes()).collect();
-            request(&mut asked.bytes, &words);
-            asked.end(1);
+            request(&mut requests.bytes, &words);
+            requests.end(1);
         }
-        send_all(self.connect()?, &asked)?;
+        send_all(self.connect()?, &requests)?;
         Ok(())
     }
 
-    fn ask(
+    fn push_request(
         &self,
-        asked: &mut Asked,
+        requests: &mut EncodedRequests,
         question: Question,
         hotels: &Hotels,
         number: usize,
@@ -211,24 +211,28 @@ impl System for Larder {
         let key = Hotels::key(number);
         let city = hotel.value("city");
         match question {
-            Question::Get => request(&mut asked.bytes, &[&b"HGETALL"[..], key.as_bytes()]),
+            Question::Get => request(&mut requests.bytes, &[&b"HGETALL"[..], key.as_bytes()]),
             Question::City => {
-                self.search(asked, &format!("@city:{{{city}}}"), &["LIMIT", "0", "1000"]);
+                self.search(
+                    requests,
+                    &format!("@city:{{{city}}}"),
+                    &["LIMIT", "0", "1000"],
+                );
             }
             Question::Address => {
                 let address = hotel.value("address");
                 let query = format!("@city:{{{city}}} @address:{{\"{address}\"}}");
-                self.search(asked, &query, &["LIMIT", "0", "10"]);
+                self.search(requests, &query, &["LIMIT", "0", "10"]);
             }
             Question::Price => {
                 let (low, high) = (price_text(prices.0), price_text(prices.1));
                 let query = format!("@city:{{{city}}} @price:[{low} {high}]");
-                self.search(asked, &query, &["LIMIT", "0", "1000"]);
+                self.search(requests, &query, &["LIMIT", "0", "1000"]);
             }
             Question::Update => {
                 let price = price_text(prices.0);
                 let words = [&b"HSET"[..], key.as_bytes(), b"price", price.as_bytes()];
-                request(&mut asked.bytes, &words);
+                request(&mut requests.bytes, &words);
             }
         }
     }
@@ -237,9 +241,9 @@ impl System for Larder {
 pub struct Postgres(pub SocketAddr);
 
 /// Counts received rows, and the changed rows that a command reports.
-struct OfPostgres;
+struct PostgresReplies;
 
-impl Replies for OfPostgres {
+impl Replies for PostgresReplies {
     fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, u32)>> {
         let Some(size) = postgres::ready_at(bytes)? else {
             return Ok(None);
@@ -287,30 +291,30 @@ impl System for Postgres {
     fn connect(&self) -> Result<Line> {
         let stream = postgres::connect_with(self.0, &STATEMENTS)?;
         stream.set_nodelay(true)?;
-        let replies = Box::new(OfPostgres);
+        let replies = Box::new(PostgresReplies);
         Ok(Line { stream, replies })
     }
 
     fn load(&self, hotels: &Hotels) -> Result<()> {
         postgres::run(self.0, SCHEMA)?;
-        let mut asked = Asked::default();
+        let mut requests = EncodedRequests::default();
         // The load need not be durable, whatever the setting for commits.
-        asked.bytes = postgres::query("SET synchronous_commit = off");
-        asked.end(0);
+        requests.bytes = postgres::query("SET synchronous_commit = off");
+        requests.end(0);
         for row in hotels.rows() {
-            postgres::execute(&mut asked.bytes, "put", &row);
-            asked.end(0);
+            postgres::execute(&mut requests.bytes, "put", &row);
+            requests.end(0);
         }
-        send_all(self.connect()?, &asked)?;
+        send_all(self.connect()?, &requests)?;
         for statement in INDEXES.split("; ") {
             postgres::run(self.0, statement)?;
         }
         Ok(())
     }
 
-    fn ask(
+    fn push_request(
         &self,
-        asked: &mut Asked,
+        requests: &mut EncodedRequests,
         question: Question,
         hotels: &Hotels,
         number: usize,
@@ -324,7 +328,7 @@ impl System for Postgres {
             Question::Update => "update",
         };
         let parameters = question.parameters(hotels, number, prices);
-        postgres::execute(&mut asked.bytes, name, &parameters);
+        postgres::execute(&mut requests.bytes, name, &parameters);
     }
 }
 
@@ -369,12 +373,12 @@ impl System for MariaDb {
         mariadb::run(self.0, "", &format!("CREATE DATABASE {DATABASE}"))?;
         mariadb::run(self.0, DATABASE, SCHEMA_OF_MARIADB)?;
         mariadb::run(self.0, "", LOADS_FAST)?;
-        let mut asked = Asked::default();
+        let mut requests = EncodedRequests::default();
         for row in hotels.rows() {
-            mariadb::execute(&mut asked.bytes, 1, &row);
-            asked.end(1);
+            mariadb::execute(&mut requests.bytes, 1, &row);
+            requests.end(1);
         }
-        send_all(self.connect()?, &asked)?;
+        send_all(self.connect()?, &requests)?;
         for statement in INDEXES_OF_MARIADB.split("; ") {
             mariadb::run(self.0, DATABASE, statement)?;
         }
@@ -385,9 +389,9 @@ impl System for MariaDb {
         )
     }
 
-    fn ask(
+    fn push_request(
         &self,
-        asked: &mut Asked,
+        requests: &mut EncodedRequests,
         question: Question,
         hotels: &Hotels,
         number: usize,
@@ -401,6 +405,6 @@ impl System for MariaDb {
             Question::Update => 6,
         };
         let parameters = question.parameters(hotels, number, prices);
-        mariadb::execute(&mut asked.bytes, id, &parameters);
+        mariadb::execute(&mut requests.bytes, id, &parameters);
     }
 }

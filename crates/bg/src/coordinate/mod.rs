@@ -13,13 +13,13 @@
 //!                  ◄─── second, each second ──  measurements of that second
 //!     threads, stop ─────────────────────────►  at any time
 //!     alive, a second ───────────────────────►
-//!                  ◄──────────────────────────  done: Measured   (or failed: why)
+//!                  ◄──────────────────────────  done: Measurements   (or failed: why)
 //! ```
 //!
 //! The members are partitioned (D-Zipfian fragments). Clients never act for the same member and have no written item in
-//! common, so they need not communicate: each validates its own trace. `protocol` defines the messages, `door` admits
-//! coordinators and `client` implements the client side. This file implements the coordinator side, with `hear` to
-//! receive from all clients and `trial` to run one trial.
+//! common, so they need not communicate: each validates its own trace. `protocol` defines the messages, `admission`
+//! admits coordinators and `client` implements the client side. This file implements the coordinator side, with
+//! `receive` to receive from all clients and `trial` to run one trial.
 //!
 //! Invariants:
 //!
@@ -39,20 +39,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::run::live::{Live, Tell as OnSecond, Watchable};
+use crate::run::live::{Live, OnSecond, Watchable};
 use crate::stores::notes;
-use crate::verdict::measure::{Enough, Laboratory, Load, Measured, Trial};
+use crate::verdict::measure::{Load, Measurements, StopCondition, Trial, TrialRunner};
 
+pub mod admission;
 pub mod client;
-pub mod door;
-mod hear;
 pub mod protocol;
+mod receive;
 mod session_control;
 mod trial;
 
-use hear::{Event, hear};
-use protocol::{ALIVE, Load as Part, Order, PROTOCOL, Tell};
-use trial::Running;
+use protocol::{ALIVE, ClientMessage, CoordinatorMessage, LoadShare, PROTOCOL};
+use receive::{Event, receive_all};
+use trial::RunningTrial;
 
 /// A client that is silent for this long counts as crashed. A running client sends a keep-alive message every second.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ pub struct Fleet {
     /// Relative speeds of the clients, in any unit.
     speeds: Vec<f64>,
     /// The command line for the clients: `rate --store memory ...`.
-    words: Vec<String>,
+    arguments: Vec<String>,
     /// True if the data store must be loaded before the next trial.
     load: bool,
     /// True if the data store must be loaded before every trial.
@@ -72,31 +72,35 @@ pub struct Fleet {
     silence_max: Duration,
     /// The name under which all of them are registered with the data store.
     run: String,
-    /// The secret that clients require before any order.
+    /// The secret that clients require before any request.
     secret: Option<String>,
     /// Empty before the first trial and after a failure.
-    clients: Vec<Connection>,
+    clients: Vec<ClientConnection>,
     live: Arc<Live>,
     on_second: Option<OnSecond>,
     /// Faults that the clients' data stores injected into their answers.
     injected: Vec<(String, u64)>,
 }
 
-struct Connection {
+struct ClientConnection {
     address: String,
     /// The stream from which messages are read.
     stream: TcpStream,
     /// The same stream for writing, shared with the thread that sends keep-alive messages.
     output: Arc<Mutex<TcpStream>>,
     /// Ends that thread when dropped.
-    _alive: Sender<()>,
+    _keep_alive: Sender<()>,
     /// The proportion of all draws that select this client's members.
     mass: f64,
     members: u32,
 }
 
-impl Connection {
-    fn new(address: &str, stream: TcpStream, silence_max: Duration) -> Result<Connection, String> {
+impl ClientConnection {
+    fn new(
+        address: &str,
+        stream: TcpStream,
+        silence_max: Duration,
+    ) -> Result<ClientConnection, String> {
         let fail = |why: io::Error| why.to_string();
         // A client that reads nothing must not block the coordinator.
         stream
@@ -107,44 +111,49 @@ impl Connection {
         let writer = output.clone();
         thread::spawn(move || {
             while ended.recv_timeout(ALIVE) == Err(RecvTimeoutError::Timeout) {
-                if send(&writer, &Order::Alive).is_err() {
+                if send(&writer, &CoordinatorMessage::Alive).is_err() {
                     // The thread that reads from the client reports the reason.
                     return;
                 }
             }
         });
-        Ok(Connection {
+        Ok(ClientConnection {
             address: address.to_owned(),
             stream,
             output,
-            _alive: alive,
+            _keep_alive: alive,
             mass: 0.0,
             members: 0,
         })
     }
 
-    fn send(&self, order: &Order) -> io::Result<()> {
-        send(&self.output, order)
+    fn send(&self, request: &CoordinatorMessage) -> io::Result<()> {
+        send(&self.output, request)
     }
 }
 
-fn send(output: &Mutex<TcpStream>, order: &Order) -> io::Result<()> {
+fn send(output: &Mutex<TcpStream>, request: &CoordinatorMessage) -> io::Result<()> {
     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-    protocol::write(&mut *output, order)
+    protocol::write(&mut *output, request)
 }
 
 impl Fleet {
     /// Returns a fleet of clients, by address and speed. Does not connect yet.
-    pub fn new(clients: Vec<(String, f64)>, words: Vec<String>, load: bool, reload: bool) -> Fleet {
+    pub fn new(
+        clients: Vec<(String, f64)>,
+        arguments: Vec<String>,
+        load: bool,
+        reload: bool,
+    ) -> Fleet {
         let (addresses, speeds) = clients.into_iter().unzip();
         Fleet {
             addresses,
             speeds,
-            words,
+            arguments,
             load,
             reload,
             silence_max: SILENCE_MAX,
-            run: notes::unique(),
+            run: notes::unique_name(),
             secret: None,
             clients: Vec::new(),
             live: Arc::new(Live::new()),
@@ -174,17 +183,17 @@ impl Fleet {
         if self.clients.is_empty() {
             for address in &self.addresses {
                 let connection = connect(address, self.secret.clone())
-                    .and_then(|stream| Connection::new(address, stream, self.silence_max));
+                    .and_then(|stream| ClientConnection::new(address, stream, self.silence_max));
                 self.clients
                     .push(connection.map_err(|why| format!("client {address}: {why}"))?);
             }
         } else if !self.load {
             return Ok(());
         }
-        let orders: Vec<Order> = (0..self.clients.len())
+        let requests: Vec<CoordinatorMessage> = (0..self.clients.len())
             .map(|fragment| {
-                Order::Prepare(protocol::Prepare {
-                    words: self.words.clone(),
+                CoordinatorMessage::Prepare(protocol::PrepareRequest {
+                    arguments: self.arguments.clone(),
                     fragment,
                     speeds: self.speeds.clone(),
                     load: self.load && fragment == 0,
@@ -195,16 +204,16 @@ impl Fleet {
         // The first client loads the shared data before the others check it.
         for (from, to) in [(0, 1), (1, self.clients.len())] {
             let mut answers = vec![(0.0, 0); to - from];
-            let clients: Vec<&Connection> = self.clients[from..to].iter().collect();
-            trial::tell(&clients, |index| orders[from + index].clone())?;
-            hear(&clients, self.silence_max, &mut |event| match event {
-                Event::Said(index, Tell::Prepared { mass, members }) => {
+            let clients: Vec<&ClientConnection> = self.clients[from..to].iter().collect();
+            trial::send_to_all(&clients, |index| requests[from + index].clone())?;
+            receive_all(&clients, self.silence_max, &mut |event| match event {
+                Event::Received(index, ClientMessage::Prepared { mass, members }) => {
                     answers[index] = (mass, members);
                     Ok(())
                 }
-                Event::Said(index, other) => Err(odd(clients[index], &other)),
+                Event::Received(index, other) => Err(unexpected_message(clients[index], &other)),
                 Event::Idle if self.live.is_over() => {
-                    Err("it was told to end while clients made ready".to_owned())
+                    Err("the run was stopped while the clients prepared".to_owned())
                 }
                 Event::Idle => Ok(()),
             })?;
@@ -220,7 +229,7 @@ impl Fleet {
     /// Requires prepared clients.
     pub fn threads_max(&self) -> u64 {
         let total: f64 = self.masses().iter().sum();
-        let most = |client: &Connection| f64::from(client.members) * total / client.mass;
+        let most = |client: &ClientConnection| f64::from(client.members) * total / client.mass;
         let most = self.clients.iter().map(most).fold(f64::INFINITY, f64::min);
         // Rounding may give a client up to one thread more than its proportion.
         (most as u64)
@@ -233,21 +242,25 @@ impl Fleet {
         &self.injected
     }
 
-    fn try_run(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+    fn try_run(
+        &mut self,
+        trial: &Trial,
+        should_stop: StopCondition<'_>,
+    ) -> Result<Measurements, String> {
         self.prepare()?;
         self.load = self.reload;
-        let parts = share(trial.load, &self.masses());
+        let parts = split_load(trial.load, &self.masses());
         let with_part = self.clients.iter().zip(parts);
-        let (clients, loads): (Vec<&Connection>, Vec<Part>) = with_part
+        let (clients, loads): (Vec<&ClientConnection>, Vec<LoadShare>) = with_part
             .filter_map(|(client, part)| Some((client, part?)))
             .unzip();
         let masses: Vec<f64> = clients.iter().map(|client| client.mass).collect();
-        let actions = |count: Option<u64>, own| count.map(|count| part_of(count, &masses, own));
-        let orders: Vec<Order> = loads
+        let actions = |count: Option<u64>, own| count.map(|count| split_count(count, &masses, own));
+        let requests: Vec<CoordinatorMessage> = loads
             .into_iter()
             .enumerate()
             .map(|(own, load)| {
-                Order::Trial(protocol::Trial {
+                CoordinatorMessage::Trial(protocol::TrialRequest {
                     load,
                     warmup_seconds: trial.warmup.as_secs_f64(),
                     seconds: trial.duration.as_secs_f64(),
@@ -263,13 +276,13 @@ impl Fleet {
                 Load::Rate(_) => 0,
             },
         );
-        trial::tell(&clients, |index| orders[index].clone())?;
-        let together = Running {
+        trial::send_to_all(&clients, |index| requests[index].clone())?;
+        let together = RunningTrial {
             clients,
             live: &self.live,
             silence_max: self.silence_max,
             on_second: &mut self.on_second,
-            enough,
+            should_stop,
         }
         .run(trial)?;
         self.live.set_failures(&together.failures);
@@ -287,13 +300,13 @@ impl Watchable for Fleet {
         &self.live
     }
 
-    fn watch(&mut self, tell: OnSecond) {
-        self.on_second = Some(tell);
+    fn watch(&mut self, on_second: OnSecond) {
+        self.on_second = Some(on_second);
     }
 }
 
-impl Laboratory for Fleet {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+impl TrialRunner for Fleet {
+    fn run(&mut self, trial: &Trial) -> Result<Measurements, String> {
         self.run_until(trial, &|_, _| false)
     }
 
@@ -301,8 +314,12 @@ impl Laboratory for Fleet {
         self.live.is_over()
     }
 
-    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
-        let measured = self.try_run(trial, enough);
+    fn run_until(
+        &mut self,
+        trial: &Trial,
+        should_stop: StopCondition<'_>,
+    ) -> Result<Measurements, String> {
+        let measured = self.try_run(trial, should_stop);
         if measured.is_err() {
             self.load = true;
             for client in self.clients.drain(..) {
@@ -316,24 +333,24 @@ impl Laboratory for Fleet {
 
 /// Distributes a load in proportion to the clients' draws. A client with None does not take part. Each further thread
 /// goes to the client furthest below its proportion.
-fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
+fn split_load(load: Load, masses: &[f64]) -> Vec<Option<LoadShare>> {
     let total: f64 = masses.iter().sum();
     match load {
         Load::Rate(rate) => masses
             .iter()
-            .map(|mass| (*mass > 0.0).then_some(Part::Rate(rate * mass / total)))
+            .map(|mass| (*mass > 0.0).then_some(LoadShare::Rate(rate * mass / total)))
             .collect(),
         Load::Threads(threads) => {
             let mut parts = vec![0u32; masses.len()];
             for given in 0..threads {
                 let due = f64::from(given + 1) / total;
-                let owed = |index: usize| masses[index] * due - f64::from(parts[index]);
-                let most = (0..masses.len()).max_by(|a, b| owed(*a).total_cmp(&owed(*b)));
+                let deficit = |index: usize| masses[index] * due - f64::from(parts[index]);
+                let most = (0..masses.len()).max_by(|a, b| deficit(*a).total_cmp(&deficit(*b)));
                 parts[most.expect("there are clients")] += 1;
             }
             parts
                 .into_iter()
-                .map(|threads| (threads > 0).then_some(Part::Threads(threads)))
+                .map(|threads| (threads > 0).then_some(LoadShare::Threads(threads)))
                 .collect()
         }
     }
@@ -341,7 +358,7 @@ fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
 
 /// Returns one client's part of a count, in proportion to its draws. The parts add up to the count, unless a part would
 /// be zero and is raised to one.
-pub fn part_of(count: u64, masses: &[f64], own: usize) -> u64 {
+pub fn split_count(count: u64, masses: &[f64], own: usize) -> u64 {
     let total: f64 = masses.iter().sum();
     let up_to = |clients: usize| {
         let share: f64 = masses[..clients].iter().sum();
@@ -355,39 +372,39 @@ fn connect(address: &str, secret: Option<String>) -> Result<TcpStream, String> {
     let addresses = address.to_socket_addrs().map_err(|why| why.to_string())?;
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_MAX) {
-            Ok(stream) => return greet(stream, secret).map_err(|why| why.to_string()),
-            Err(why) => last = format!("{why}; does bg client listen there?"),
+            Ok(stream) => return handshake(stream, secret).map_err(|why| why.to_string()),
+            Err(why) => last = format!("{why}; is bg client running there?"),
         }
     }
     Err(last)
 }
 
-fn greet(mut stream: TcpStream, secret: Option<String>) -> io::Result<TcpStream> {
+fn handshake(mut stream: TcpStream, secret: Option<String>) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(CONNECT_MAX))?;
-    let hello = Order::Hello {
+    let hello = CoordinatorMessage::Hello {
         protocol: PROTOCOL,
         secret,
     };
     protocol::write(&mut stream, &hello)?;
-    match protocol::read::<Tell>(&mut BufReader::with_capacity(1, &stream))? {
-        Tell::Hello { protocol: PROTOCOL } => Ok(stream),
-        Tell::Hello { protocol } => Err(io::Error::other(format!(
-            "it speaks protocol {protocol}, this coordinator {PROTOCOL}: take the same bg for all"
+    match protocol::read::<ClientMessage>(&mut BufReader::with_capacity(1, &stream))? {
+        ClientMessage::Hello { protocol: PROTOCOL } => Ok(stream),
+        ClientMessage::Hello { protocol } => Err(io::Error::other(format!(
+            "the client uses protocol {protocol} and the coordinator protocol {PROTOCOL}; use the same version of bg everywhere"
         ))),
-        Tell::Failed { why } => Err(io::Error::other(why)),
+        ClientMessage::Failed { why } => Err(io::Error::other(why)),
         other => Err(io::Error::other(format!(
-            "it answered a greeting with {}",
+            "expected hello, received {}",
             other.name()
         ))),
     }
 }
 
-fn odd(client: &Connection, tell: &Tell) -> String {
+fn unexpected_message(client: &ClientConnection, message: &ClientMessage) -> String {
     format!(
-        "client {}: answered with {} where something else was due",
+        "client {}: unexpected message {}",
         client.address,
-        tell.name()
+        message.name()
     )
 }
 
@@ -399,7 +416,7 @@ mod tests {
     fn parts_of_a_count_add_up_to_it() {
         let parts = |count, masses: &[f64]| -> Vec<u64> {
             let all = 0..masses.len();
-            all.map(|own| part_of(count, masses, own)).collect()
+            all.map(|own| split_count(count, masses, own)).collect()
         };
         assert_eq!(parts(1000, &[0.5, 0.5]), [500, 500]);
         assert_eq!(parts(10, &[0.26, 0.26, 0.48]), [3, 2, 5]);
@@ -410,22 +427,26 @@ mod tests {
     #[test]
     fn parts_of_a_load_add_up_to_it() {
         let threads = |load, masses: &[f64]| -> Vec<u32> {
-            let parts = share(Load::Threads(load), masses);
-            let whole = |part| match part {
-                Some(Part::Threads(threads)) => threads,
+            let parts = split_load(Load::Threads(load), masses);
+            let threads_of = |part| match part {
+                Some(LoadShare::Threads(threads)) => threads,
                 None => 0,
-                Some(Part::Rate(_)) => panic!("threads"),
+                Some(LoadShare::Rate(_)) => panic!("threads"),
             };
-            parts.into_iter().map(whole).collect()
+            parts.into_iter().map(threads_of).collect()
         };
         assert_eq!(threads(10, &[0.5, 0.5]), [5, 5]);
         assert_eq!(threads(9, &[0.66, 0.34]), [6, 3]);
         assert_eq!(threads(1, &[0.4, 0.6]), [0, 1]);
         assert_eq!(threads(1000, &[0.1, 0.2, 0.7]), [100, 200, 700]);
-        let rates = share(Load::Rate(300.0), &[1.0, 2.0, 0.0]);
+        let rates = split_load(Load::Rate(300.0), &[1.0, 2.0, 0.0]);
         assert_eq!(
             rates,
-            [Some(Part::Rate(100.0)), Some(Part::Rate(200.0)), None]
+            [
+                Some(LoadShare::Rate(100.0)),
+                Some(LoadShare::Rate(200.0)),
+                None
+            ]
         );
     }
 }

@@ -18,7 +18,7 @@
 //! | `"ready"` | the answer to trial: connected, waiting for go |
 //! | `{"second":{...}}` | after each second of a trial: a [`Second`] |
 //! | `{"done":{...}}` | the trial is over: a [`Done`] |
-//! | `{"failed":{"why":"..."}}` | the answer to any order that failed |
+//! | `{"failed":{"why":"..."}}` | the answer to any request that failed |
 //!
 //! Closing the connection ends the client's work for this coordinator. The secret is sent in plain text: it keeps out
 //! peers that do not know it, but not those that can read the network traffic.
@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::measure::{Judged, Measured};
+use crate::verdict::measure::{Measurements, ReadValidation};
 
 /// Interval between keep-alive messages in both directions.
 pub const ALIVE: Duration = Duration::from_secs(1);
@@ -37,22 +37,22 @@ pub const ALIVE: Duration = Duration::from_secs(1);
 /// Incremented when the meaning of a message changes.
 pub const PROTOCOL: u32 = 4;
 
-/// Maximum size of an order in bytes: a command line, and a speed for each client.
-const ORDER_MAX: u64 = 1 << 20;
+/// Maximum size of a request in bytes: a command line, and a speed for each client.
+const REQUEST_MAX: u64 = 1 << 20;
 
 /// Maximum size of a line in bytes. The result of a trial of many seconds is about a megabyte.
 const LINE_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Order {
+pub enum CoordinatorMessage {
     Hello {
         protocol: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<String>,
     },
-    Prepare(Prepare),
-    Trial(Trial),
+    Prepare(PrepareRequest),
+    Trial(TrialRequest),
     Go,
     Threads(u32),
     Stop,
@@ -60,9 +60,10 @@ pub enum Order {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Prepare {
+pub struct PrepareRequest {
     /// A `bg` command and its options.
-    pub words: Vec<String>,
+    #[serde(rename = "words")]
+    pub arguments: Vec<String>,
     /// Index of this client, from 0. The number of clients is the length of `speeds`.
     pub fragment: usize,
     pub speeds: Vec<f64>,
@@ -72,8 +73,8 @@ pub struct Prepare {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trial {
-    pub load: Load,
+pub struct TrialRequest {
+    pub load: LoadShare,
     pub warmup_seconds: f64,
     pub seconds: f64,
     /// This client's part of the actions that end the trial; `warmup_actions`: its part of the unmeasured actions
@@ -86,26 +87,26 @@ pub struct Trial {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Load {
+pub enum LoadShare {
     Threads(u32),
     Rate(f64),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Tell {
+pub enum ClientMessage {
     Hello { protocol: u32 },
     Alive,
     Prepared { mass: f64, members: u32 },
     Ready,
-    Second(Box<Second>),
-    Done(Box<Done>),
+    Second(Box<SecondReport>),
+    Done(Box<TrialResult>),
     Failed { why: String },
 }
 
 /// One second of a running trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Second {
+pub struct SecondReport {
     /// Index of the second since the start of the trial, including the warm-up, from 0.
     pub index: u64,
     /// End of the second, in nanoseconds since the start of the trial.
@@ -113,38 +114,41 @@ pub struct Second {
     /// True if the second is measured, not part of the warm-up.
     pub counts: bool,
     /// The measurements, without reads.
-    pub measured: Measured,
+    pub measured: Measurements,
     /// Reasons for failed calls since the start of the trial.
     pub failures: Vec<(String, u64)>,
     /// Reads validated since the start of the trial. None if they are validated at the end.
-    pub reads: Option<Judged>,
+    pub reads: Option<ReadValidation>,
 }
 
 /// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Done {
-    pub measured: Measured,
+pub struct TrialResult {
+    pub measured: Measurements,
     /// Reasons for failed calls.
     pub failures: Vec<(String, u64)>,
     /// Faults that the data store has injected into its answers so far.
     pub injected: Vec<(String, u64)>,
 }
 
-impl Tell {
-    /// Returns whether the client sends no further message until its next order.
+impl ClientMessage {
+    /// Returns whether the client sends no further message until its next request.
     pub fn is_last(&self) -> bool {
-        !matches!(self, Tell::Alive | Tell::Ready | Tell::Second(_))
+        !matches!(
+            self,
+            ClientMessage::Alive | ClientMessage::Ready | ClientMessage::Second(_)
+        )
     }
 
     pub fn name(&self) -> &'static str {
         match self {
-            Tell::Hello { .. } => "hello",
-            Tell::Alive => "alive",
-            Tell::Prepared { .. } => "prepared",
-            Tell::Ready => "ready",
-            Tell::Second(_) => "second",
-            Tell::Done(_) => "done",
-            Tell::Failed { .. } => "failed",
+            ClientMessage::Hello { .. } => "hello",
+            ClientMessage::Alive => "alive",
+            ClientMessage::Prepared { .. } => "prepared",
+            ClientMessage::Ready => "ready",
+            ClientMessage::Second(_) => "second",
+            ClientMessage::Done(_) => "done",
+            ClientMessage::Failed { .. } => "failed",
         }
     }
 }
@@ -160,13 +164,13 @@ pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     to.write_all(&line)
 }
 
-/// Reads the next message from a peer whose messages are limited to the size of an order.
+/// Reads the next message from a peer whose messages are limited to the size of a request.
 ///
 /// # Errors
 ///
 /// As for [`read`].
-pub fn read_order(from: &mut impl BufRead) -> io::Result<Order> {
-    read_within(from, ORDER_MAX)
+pub fn read_request(from: &mut impl BufRead) -> io::Result<CoordinatorMessage> {
+    read_within(from, REQUEST_MAX)
 }
 
 /// Reads the next message.

@@ -1,4 +1,4 @@
-//! Controls the current trial from the thread that reads a coordinator's orders, and from the thread that ends a
+//! Controls the current trial from the thread that reads a coordinator's requests, and from the thread that ends a
 //! client.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,56 +8,56 @@ use crate::run::live::Live;
 /// The control of one coordinator's session.
 #[derive(Default)]
 pub struct SessionControl {
-    held: Mutex<Held>,
+    state: Mutex<ControlState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Held {
-    word: Word,
+struct ControlState {
+    signal: Signal,
     /// The state of the process that was prepared last.
     live: Option<Arc<Live>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Word {
+enum Signal {
     #[default]
     Wait,
     Go,
     Stop,
     /// The coordinator is gone and reads no answer.
-    Gone,
+    Disconnected,
 }
 
 impl SessionControl {
-    /// Directs all further orders to the trials of `live`.
-    pub fn take(&self, live: &Arc<Live>) {
-        let mut held = self.lock();
-        held.live = Some(live.clone());
-        if held.word == Word::Gone {
+    /// Directs all further requests to the trials of `live`.
+    pub fn attach(&self, live: &Arc<Live>) {
+        let mut state = self.lock();
+        state.live = Some(live.clone());
+        if state.signal == Signal::Disconnected {
             live.end();
         }
     }
 
     /// Prepares for another trial, which waits for its start.
     pub fn reset(&self) {
-        self.say(Word::Wait);
+        self.set_signal(Signal::Wait);
     }
 
     pub fn go(&self) {
-        self.say(Word::Go);
+        self.set_signal(Signal::Go);
     }
 
     /// Ends the current trial with its results so far.
     pub fn stop(&self) {
-        if let Some(live) = self.say(Word::Stop) {
+        if let Some(live) = self.set_signal(Signal::Stop) {
             live.stop();
         }
     }
 
     /// Ends the current work and prevents any other from starting.
-    pub fn part(&self) {
-        if let Some(live) = self.say(Word::Gone) {
+    pub fn disconnect(&self) {
+        if let Some(live) = self.set_signal(Signal::Disconnected) {
             live.end();
         }
     }
@@ -68,8 +68,8 @@ impl SessionControl {
         }
     }
 
-    pub fn is_gone(&self) -> bool {
-        self.lock().word == Word::Gone
+    pub fn is_disconnected(&self) -> bool {
+        self.lock().signal == Signal::Disconnected
     }
 
     /// Waits until the trial may start.
@@ -78,26 +78,26 @@ impl SessionControl {
     ///
     /// The trial will not start.
     pub fn wait_for_go(&self) -> Result<(), String> {
-        let held = self
+        let state = self
             .changed
-            .wait_while(self.lock(), |held| held.word == Word::Wait)
+            .wait_while(self.lock(), |state| state.signal == Signal::Wait)
             .unwrap_or_else(PoisonError::into_inner);
-        match held.word {
-            Word::Go => Ok(()),
-            _ => Err("it was told to stop before the trial began".to_owned()),
+        match state.signal {
+            Signal::Go => Ok(()),
+            _ => Err("the trial was stopped before it began".to_owned()),
         }
     }
 
-    fn say(&self, word: Word) -> Option<Arc<Live>> {
-        let mut held = self.lock();
-        if held.word != Word::Gone {
-            held.word = word;
+    fn set_signal(&self, signal: Signal) -> Option<Arc<Live>> {
+        let mut state = self.lock();
+        if state.signal != Signal::Disconnected {
+            state.signal = signal;
         }
         self.changed.notify_all();
-        held.live.clone()
+        state.live.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

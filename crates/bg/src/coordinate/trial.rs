@@ -8,91 +8,95 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::hear::{Event, hear};
-use super::protocol::{Done, Load as Part, Order, Second, Tell};
-use super::{Connection, odd, share};
-use crate::run::live::{Interval, Live, Tell as OnSecond};
-use crate::verdict::measure::{Enough, Judged, Load, Measured, Trial};
+use super::protocol::{ClientMessage, CoordinatorMessage, LoadShare, SecondReport, TrialResult};
+use super::receive::{Event, receive_all};
+use super::{ClientConnection, split_load, unexpected_message};
+use crate::run::live::{Interval, Live, OnSecond};
+use crate::verdict::measure::{Load, Measurements, ReadValidation, StopCondition, Trial};
 
 /// The combined result of all clients.
-pub struct Together {
-    pub measured: Measured,
+pub struct MergedResult {
+    pub measured: Measurements,
     pub failures: Vec<(String, u64)>,
     pub injected: Vec<(String, u64)>,
 }
 
-/// A trial that clients run. Each of them has received its order.
-pub struct Running<'a> {
-    pub clients: Vec<&'a Connection>,
+/// A trial that clients run. Each of them has received its request.
+pub struct RunningTrial<'a> {
+    pub clients: Vec<&'a ClientConnection>,
     pub live: &'a Live,
     pub silence_max: Duration,
     pub on_second: &'a mut Option<OnSecond>,
-    pub enough: Enough<'a>,
+    pub should_stop: StopCondition<'a>,
 }
 
-impl Running<'_> {
+impl RunningTrial<'_> {
     /// Runs the trial.
     ///
     /// # Errors
     ///
     /// A client does not get ready, crashes, falls silent or fails. The message names the first one.
-    pub fn run(mut self, trial: &Trial) -> Result<Together, String> {
+    pub fn run(mut self, trial: &Trial) -> Result<MergedResult, String> {
         let count = self.clients.len();
         let mut ready = vec![false; count];
-        let mut done: Vec<Option<Done>> = vec![None; count];
-        let mut seconds = Seconds::of(count);
+        let mut done: Vec<Option<TrialResult>> = vec![None; count];
+        let mut seconds = PendingSeconds::new(count);
         let (mut threads, mut stopped) = (self.live.control().threads, false);
         let clients = std::mem::take(&mut self.clients);
         let all_ready = |ready: &[bool]| ready.iter().all(|ready| *ready);
-        hear(&clients, self.silence_max, &mut |event| {
+        receive_all(&clients, self.silence_max, &mut |event| {
             match event {
-                Event::Said(index, Tell::Ready) if !ready[index] => {
+                Event::Received(index, ClientMessage::Ready) if !ready[index] => {
                     ready[index] = true;
                     if all_ready(&ready) {
-                        tell(&clients, |_| Order::Go)?;
+                        send_to_all(&clients, |_| CoordinatorMessage::Go)?;
                     }
                 }
-                Event::Said(index, Tell::Second(second)) if all_ready(&ready) => {
+                Event::Received(index, ClientMessage::Second(second)) if all_ready(&ready) => {
                     seconds.add(index, *second, trial, &mut self);
                 }
-                Event::Said(index, Tell::Done(it)) if all_ready(&ready) => done[index] = Some(*it),
-                Event::Said(index, other) => return Err(odd(clients[index], &other)),
+                Event::Received(index, ClientMessage::Done(it)) if all_ready(&ready) => {
+                    done[index] = Some(*it)
+                }
+                Event::Received(index, other) => {
+                    return Err(unexpected_message(clients[index], &other));
+                }
                 Event::Idle => {}
             }
             let control = self.live.control();
             if control.stop && !stopped && all_ready(&ready) {
                 stopped = true;
-                tell(&clients, |_| Order::Stop)?;
+                send_to_all(&clients, |_| CoordinatorMessage::Stop)?;
             } else if control.stop && !all_ready(&ready) {
-                return Err("it was told to end before all clients were ready".to_owned());
+                return Err("the run was stopped before all clients were ready".to_owned());
             }
             if control.threads != threads && all_ready(&ready) {
                 threads = control.threads;
                 let masses: Vec<f64> = clients.iter().map(|client| client.mass).collect();
-                let parts = share(Load::Threads(threads), &masses);
-                tell(&clients, |index| match parts[index] {
-                    Some(Part::Threads(threads)) => Order::Threads(threads),
-                    _ => Order::Threads(0),
+                let parts = split_load(Load::Threads(threads), &masses);
+                send_to_all(&clients, |index| match parts[index] {
+                    Some(LoadShare::Threads(threads)) => CoordinatorMessage::Threads(threads),
+                    _ => CoordinatorMessage::Threads(0),
                 })?;
             }
             Ok(())
         })?;
-        together(done.into_iter().flatten())
+        merge_results(done.into_iter().flatten())
     }
 }
 
-fn together(done: impl Iterator<Item = Done>) -> Result<Together, String> {
-    let mut sum: Option<Together> = None;
+fn merge_results(done: impl Iterator<Item = TrialResult>) -> Result<MergedResult, String> {
+    let mut sum: Option<MergedResult> = None;
     let mut clients = Vec::new();
     for one in done {
         // Without the series, which would be the largest part of a report.
-        clients.push(Measured {
+        clients.push(Measurements {
             series: Vec::new(),
             ..one.measured.clone()
         });
         match &mut sum {
             None => {
-                sum = Some(Together {
+                sum = Some(MergedResult {
                     measured: one.measured,
                     failures: one.failures,
                     injected: one.injected,
@@ -100,17 +104,18 @@ fn together(done: impl Iterator<Item = Done>) -> Result<Together, String> {
             }
             Some(sum) => {
                 sum.measured.join(&one.measured);
-                add(&mut sum.failures, &one.failures);
-                add(&mut sum.injected, &one.injected);
+                add_counts(&mut sum.failures, &one.failures);
+                add_counts(&mut sum.injected, &one.injected);
             }
         }
     }
-    let mut sum = sum.ok_or_else(|| "no client has a part of so little load".to_owned())?;
+    let mut sum =
+        sum.ok_or_else(|| "the load is too small: no client received a part of it".to_owned())?;
     sum.measured.clients = clients;
     Ok(sum)
 }
 
-fn add(sum: &mut Vec<(String, u64)>, counts: &[(String, u64)]) {
+fn add_counts(sum: &mut Vec<(String, u64)>, counts: &[(String, u64)]) {
     for (name, count) in counts {
         match sum.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => *sum += count,
@@ -119,34 +124,43 @@ fn add(sum: &mut Vec<(String, u64)>, counts: &[(String, u64)]) {
     }
 }
 
-/// Sends each client an order.
-pub fn tell(clients: &[&Connection], order: impl Fn(usize) -> Order) -> Result<(), String> {
+/// Sends each client a request.
+pub fn send_to_all(
+    clients: &[&ClientConnection],
+    request: impl Fn(usize) -> CoordinatorMessage,
+) -> Result<(), String> {
     for (index, client) in clients.iter().enumerate() {
         client
-            .send(&order(index))
+            .send(&request(index))
             .map_err(|why| format!("client {}: {why}", client.address))?;
     }
     Ok(())
 }
 
 /// Seconds that some clients have not reported yet.
-struct Seconds {
+struct PendingSeconds {
     /// The index of the first of `waiting`.
     next: u64,
-    waiting: VecDeque<Vec<Option<Second>>>,
+    waiting: VecDeque<Vec<Option<SecondReport>>>,
     clients: usize,
 }
 
-impl Seconds {
-    fn of(clients: usize) -> Seconds {
-        Seconds {
+impl PendingSeconds {
+    fn new(clients: usize) -> PendingSeconds {
+        PendingSeconds {
             next: 0,
             waiting: VecDeque::new(),
             clients,
         }
     }
 
-    fn add(&mut self, client: usize, second: Second, trial: &Trial, running: &mut Running<'_>) {
+    fn add(
+        &mut self,
+        client: usize,
+        second: SecondReport,
+        trial: &Trial,
+        running: &mut RunningTrial<'_>,
+    ) {
         // A second that was already shown or is too far ahead is ignored.
         let Some(place) = second.index.checked_sub(self.next).filter(|it| *it < 3600) else {
             return;
@@ -160,22 +174,27 @@ impl Seconds {
             && all.iter().all(Option::is_some)
         {
             let all = self.waiting.pop_front().expect("just seen");
-            show(self.next, all.into_iter().flatten(), trial, running);
+            publish_second(self.next, all.into_iter().flatten(), trial, running);
             self.next += 1;
         }
     }
 }
 
 /// Shows a second of all clients.
-fn show(index: u64, all: impl Iterator<Item = Second>, trial: &Trial, running: &mut Running<'_>) {
+fn publish_second(
+    index: u64,
+    all: impl Iterator<Item = SecondReport>,
+    trial: &Trial,
+    running: &mut RunningTrial<'_>,
+) {
     let live = running.live;
-    let mut measured: Option<Measured> = None;
-    let (mut failures, mut reads) = (Vec::new(), Some(Judged::default()));
+    let mut measured: Option<Measurements> = None;
+    let (mut failures, mut reads) = (Vec::new(), Some(ReadValidation::default()));
     let (mut now_ns, mut counts) = (0, true);
     for second in all {
         now_ns = second.now_ns.max(now_ns);
         counts &= second.counts;
-        add(&mut failures, &second.failures);
+        add_counts(&mut failures, &second.failures);
         // If one client does not validate online, the total is unknown.
         match (&mut reads, second.reads) {
             (Some(sum), Some(theirs)) => sum.add(theirs),
@@ -195,14 +214,14 @@ fn show(index: u64, all: impl Iterator<Item = Second>, trial: &Trial, running: &
     live.add(&interval, counts);
     live.set_failures(&failures);
     if let Some(reads) = reads {
-        live.judged(reads);
+        live.set_validation(reads);
     }
-    live.second_ended(now_ns, counts);
-    if let Some(tell) = running.on_second {
-        tell(live);
+    live.complete_second(now_ns, counts);
+    if let Some(on_second) = running.on_second {
+        on_second(live);
     }
     let elapsed = Duration::from_nanos(now_ns).saturating_sub(trial.warmup);
-    if counts && live.seen(|seen| (running.enough)(&seen.total, elapsed)) {
+    if counts && live.with_state(|seen| (running.should_stop)(&seen.total, elapsed)) {
         live.stop();
     }
 }

@@ -58,15 +58,15 @@ impl Contents {
     /// Fills `into`, which may have any size.
     pub fn fill(&self, owner: Owner, into: &mut [u8]) {
         let mut words = self.words(owner);
-        let (whole, rest) = into.as_chunks_mut::<8>();
-        for piece in whole {
-            *piece = words.next();
+        let (chunks, rest) = into.as_chunks_mut::<8>();
+        for chunk in chunks {
+            *chunk = words.next();
         }
         let last = words.next();
         rest.copy_from_slice(&last[..rest.len()]);
     }
 
-    pub fn make(&self, owner: Owner, size: usize) -> Vec<u8> {
+    pub fn generate(&self, owner: Owner, size: usize) -> Vec<u8> {
         let mut bytes = vec![0; size];
         self.fill(owner, &mut bytes);
         bytes
@@ -74,16 +74,16 @@ impl Contents {
 
     /// Returns whether `found` is what [`fill`](Self::fill) generates for `size` bytes. Reads `found` once, and copies
     /// nothing.
-    pub fn is(&self, owner: Owner, size: usize, found: &[u8]) -> bool {
+    pub fn matches(&self, owner: Owner, size: usize, found: &[u8]) -> bool {
         if found.len() != size {
             return false;
         }
         let mut words = self.words(owner);
-        let (whole, rest) = found.as_chunks::<8>();
-        whole.iter().all(|piece| *piece == words.next()) && *rest == words.next()[..rest.len()]
+        let (chunks, rest) = found.as_chunks::<8>();
+        chunks.iter().all(|chunk| *chunk == words.next()) && *rest == words.next()[..rest.len()]
     }
 
-    fn words(&self, owner: Owner) -> Words {
+    fn words(&self, owner: Owner) -> WordStream {
         let (kind, id, number, text) = match owner {
             Owner::Profile(member) => (1, member.into(), 0, true),
             Owner::Thumbnail(member) => (2, member.into(), 0, false),
@@ -93,19 +93,19 @@ impl Contents {
             Owner::Post(member, number) => (6, member.into(), number, true),
         };
         let state = mix(mix(mix(self.seed ^ kind) ^ id) ^ number);
-        Words {
+        WordStream {
             random: Random::new(state),
             text,
         }
     }
 }
 
-struct Words {
+struct WordStream {
     random: Random,
     text: bool,
 }
 
-impl Words {
+impl WordStream {
     fn next(&mut self) -> [u8; 8] {
         let word = self.random.word();
         let word = if self.text {

@@ -9,17 +9,17 @@ use std::fmt;
 use std::time::Duration;
 
 /// The advice for an invalid duration.
-pub const HOW: &str = "a duration is a number and a unit (ns, us, ms, s, m, h), such as 250ms, 1.5s or 2m; 10000h at most";
+pub const DURATION_SYNTAX: &str = "a duration is a number and a unit (ns, us, ms, s, m, h), such as 250ms, 1.5s or 2m; 10000h at most";
 
 /// Longer durations are mistakes. The nanoseconds of the longest one fit in 64 bits many times.
-const LONGEST: Duration = Duration::from_secs(10_000 * 3600);
+const DURATION_MAX: Duration = Duration::from_secs(10_000 * 3600);
 
 /// Parses a complete text as a duration, which may be zero.
 ///
 /// # Errors
 ///
-/// [`HOW`] to write a duration.
-pub fn duration(text: &str) -> Result<Duration, String> {
+/// [`DURATION_SYNTAX`] to write a duration.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, name) = text.split_at(end.unwrap_or(text.len()));
@@ -27,7 +27,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     count
         .zip(unit(name.trim_start()))
         .and_then(|(count, unit)| times(count, unit))
-        .ok_or_else(|| HOW.to_owned())
+        .ok_or_else(|| DURATION_SYNTAX.to_owned())
 }
 
 /// Returns a unit in nanoseconds.
@@ -46,7 +46,7 @@ pub fn unit(name: &str) -> Option<f64> {
 /// Returns `count` units, rounded to nanoseconds, so that 0.1ms is 100us. `None` if that is out of range.
 pub fn times(count: f64, unit: f64) -> Option<Duration> {
     let time = Duration::try_from_secs_f64((count * unit).round() / 1e9).ok()?;
-    (time <= LONGEST).then_some(time)
+    (time <= DURATION_MAX).then_some(time)
 }
 
 /// Formats a duration in its largest exact unit.
@@ -78,21 +78,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn formatted_durations_parse_to_the_same_value() {
         for text in ["0ns", "7ns", "250us", "100ms", "1500ms", "60s", "90s", "2m"] {
-            let read = duration(text).expect(text);
+            let read = parse_duration(text).expect(text);
             assert_eq!(Time(read).to_string(), text);
         }
         let same = ["0.1ms", "100us", "100µs", " 100 us ", "100000ns"];
         for text in same {
-            assert_eq!(duration(text), Ok(Duration::from_micros(100)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_micros(100)),
+                "{text}"
+            );
         }
-        assert_eq!(duration("1.5min"), duration("90s"));
-        assert_eq!(duration("1h"), duration("60m"));
+        assert_eq!(parse_duration("1.5min"), parse_duration("90s"));
+        assert_eq!(parse_duration("1h"), parse_duration("60m"));
     }
 
     #[test]
-    fn what_is_none_is_refused_with_how_it_is_written() {
+    fn invalid_durations_are_rejected_with_the_syntax() {
         for text in [
             "",
             "10",
@@ -104,7 +108,11 @@ mod tests {
             "9e99h",
             "99999999999999h",
         ] {
-            assert_eq!(duration(text), Err(HOW.to_owned()), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Err(DURATION_SYNTAX.to_owned()),
+                "{text}"
+            );
         }
     }
 }

@@ -36,12 +36,12 @@ impl Kind {
     }
 
     /// Returns the item of this kind for a member or a resource, whose number must be below 2^56.
-    pub fn of(self, id: u64) -> u64 {
+    pub fn item(self, id: u64) -> u64 {
         (self as u64) << 56 | id
     }
 }
 
-/// Splits an item. Returns `None` for numbers that [`Kind::of`] does not produce.
+/// Splits an item. Returns `None` for numbers that [`Kind::item`] does not produce.
 pub fn parse(item: u64) -> Option<(Kind, u64)> {
     let kind = Kind::ALL
         .into_iter()

@@ -26,23 +26,25 @@ use crate::model::session::Session;
 
 /// The next activity of an emulated thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     Action(Action),
     Session(Session),
 }
 
-impl Doing {
+impl Activity {
     pub fn name(self) -> &'static str {
         match self {
-            Doing::Action(action) => action.name(),
-            Doing::Session(session) => session.name(),
+            Activity::Action(action) => action.name(),
+            Activity::Session(session) => session.name(),
         }
     }
 
-    pub fn find(name: &str) -> Option<Doing> {
-        let actions = Action::ALL.into_iter().map(Doing::Action);
-        let sessions = Session::ALL.into_iter().map(Doing::Session);
-        actions.chain(sessions).find(|doing| doing.name() == name)
+    pub fn find(name: &str) -> Option<Activity> {
+        let actions = Action::ALL.into_iter().map(Activity::Action);
+        let sessions = Session::ALL.into_iter().map(Activity::Session);
+        actions
+            .chain(sessions)
+            .find(|activity| activity.name() == name)
     }
 }
 
@@ -50,7 +52,7 @@ impl Doing {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     name: String,
-    parts: Vec<(Doing, f64)>,
+    parts: Vec<(Activity, f64)>,
 }
 
 /// The reason why a mix cannot be used.
@@ -79,13 +81,16 @@ impl fmt::Display for Error {
                 let known: Vec<&str> = NAMED.iter().map(|mix| mix.name).collect();
                 write!(
                     out,
-                    "--mix {name}: no mix of that name ({}), and no file: {why}",
+                    "--mix {name}: neither a named mix ({}) nor a readable file: {why}",
                     known.join(", ")
                 )
             }
             Error::Line { name, line, why } => write!(out, "mix {name}, line {line}: {why}"),
             Error::Sum { name, sum } => {
-                write!(out, "mix {name}: the parts add up to {sum}, not to 100")
+                write!(
+                    out,
+                    "mix {name}: the percentages add up to {sum} instead of 100"
+                )
             }
         }
     }
@@ -94,7 +99,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// A mix that needs no file.
-pub struct Named {
+pub struct NamedMix {
     pub name: &'static str,
     pub about: &'static str,
     parts: &'static str,
@@ -103,67 +108,67 @@ pub struct Named {
 pub const DEFAULT: &str = "symmetric-low-write";
 
 /// In the order of `bg mixes`.
-pub const NAMED: &[Named] = &[
-    Named {
+pub const NAMED: &[NamedMix] = &[
+    NamedMix {
         name: "symmetric-very-low-write",
         about: "0.1 % writes that keep the number of friendships and invitations",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49.9\n\
             invite-friend .04\naccept-friend-request .02\nreject-friend-request .02\nthaw-friendship .02",
     },
-    Named {
+    NamedMix {
         name: "symmetric-low-write",
         about: "1 % writes that keep the number of friendships and invitations",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49\n\
             invite-friend .4\naccept-friend-request .2\nreject-friend-request .2\nthaw-friendship .2",
     },
-    Named {
+    NamedMix {
         name: "symmetric-high-write",
         about: "10 % writes that keep the number of friendships and invitations",
         parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 45\n\
             invite-friend 4\naccept-friend-request 2\nreject-friend-request 2\nthaw-friendship 2",
     },
-    Named {
+    NamedMix {
         name: "very-low-write",
         about: "the mix of BG's report with 0.1 % writes",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49.9\n\
             invite-friend .02\naccept-friend-request .02\nreject-friend-request .03\nthaw-friendship .03",
     },
-    Named {
+    NamedMix {
         name: "low-write",
         about: "the mix of BG's report with 1 % writes",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49\n\
             invite-friend .2\naccept-friend-request .2\nreject-friend-request .3\nthaw-friendship .3",
     },
-    Named {
+    NamedMix {
         name: "high-write",
         about: "the mix of BG's report with 10 % writes",
         parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 45\n\
             invite-friend 2\naccept-friend-request 2\nreject-friend-request 3\nthaw-friendship 3",
     },
-    Named {
+    NamedMix {
         name: "read-only",
         about: "no writes",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 40\nview-comments 10",
     },
-    Named {
+    NamedMix {
         name: "write-only",
         about: "creates and removes friendships",
         parts: "invite-friend 40\naccept-friend-request 20\nreject-friend-request 20\nthaw-friendship 20",
     },
-    Named {
+    NamedMix {
         name: "comments",
         about: "10 % writes, including comments",
         parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 35\nview-comments 10\n\
             invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1\n\
             post-comment 2.5\ndelete-comment 2.5",
     },
-    Named {
+    NamedMix {
         name: "feeds",
         about: "posts, shares and reads of friends' posts; creates and removes friendships",
         parts: "view-feed 60\npost-to-feed 8\nshare 2\nview-profile 20\nlist-friends 5\n\
             invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1",
     },
-    Named {
+    NamedMix {
         name: "sessions",
         about: "all sessions of BG's report",
         parts: "view-self 30\nview-friend 40\ncomment-on-resource 5\ndelete-own-comment 5\n\
@@ -197,7 +202,7 @@ impl Mix {
     pub fn is_inline(text: &str) -> bool {
         let first = text.split(',').next().unwrap_or_default();
         let mut words = first.split_whitespace();
-        words.next().and_then(Doing::find).is_some() && words.next().is_some()
+        words.next().and_then(Activity::find).is_some() && words.next().is_some()
     }
 
     /// Parses a mix.
@@ -206,7 +211,7 @@ impl Mix {
     ///
     /// [`Error::Line`] and [`Error::Sum`].
     pub fn parse(name: &str, text: &str) -> Result<Mix, Error> {
-        let mut parts: Vec<(Doing, f64)> = Vec::new();
+        let mut parts: Vec<(Activity, f64)> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let fail = |why: String| Error::Line {
                 name: name.to_owned(),
@@ -214,26 +219,26 @@ impl Mix {
                 why,
             };
             let mut words = line.split('#').next().unwrap_or("").split_whitespace();
-            let Some(what) = words.next() else { continue };
-            let doing = Doing::find(what)
-                .ok_or_else(|| fail(format!("{what} is neither an action nor a session")))?;
+            let Some(word) = words.next() else { continue };
+            let activity = Activity::find(word)
+                .ok_or_else(|| fail(format!("unknown action or session {word}")))?;
             let part = words
                 .next()
-                .ok_or_else(|| fail(format!("{what} has no part in percent")))?;
+                .ok_or_else(|| fail(format!("the percentage of {word} is missing")))?;
             let percent: f64 = part
                 .trim_end_matches('%')
                 .parse()
                 .ok()
                 .filter(|percent| (0.0..=100.0).contains(percent))
-                .ok_or_else(|| fail(format!("{part} is no part in percent")))?;
+                .ok_or_else(|| fail(format!("{part} is not a percentage from 0 to 100")))?;
             if let Some(more) = words.next() {
-                return Err(fail(format!("{more} is one word too many")));
+                return Err(fail(format!("unexpected word {more} after the percentage")));
             }
-            if parts.iter().any(|(other, _)| *other == doing) {
-                return Err(fail(format!("{what} is there twice")));
+            if parts.iter().any(|(other, _)| *other == activity) {
+                return Err(fail(format!("duplicate entry for {word}")));
             }
             if percent > 0.0 {
-                parts.push((doing, percent));
+                parts.push((activity, percent));
             }
         }
         let sum = parts.iter().fold(0.0, |sum, (_, percent)| sum + percent);
@@ -253,16 +258,16 @@ impl Mix {
         &self.name
     }
 
-    pub fn parts(&self) -> &[(Doing, f64)] {
+    pub fn parts(&self) -> &[(Activity, f64)] {
         &self.parts
     }
 
-    pub fn draw(&self, random: &mut Random) -> Doing {
+    pub fn draw(&self, random: &mut Random) -> Activity {
         let mut left = random.unit() * 100.0;
-        for (doing, percent) in &self.parts {
+        for (activity, percent) in &self.parts {
             left -= percent;
             if left < 0.0 {
-                return *doing;
+                return *activity;
             }
         }
         self.parts[self.parts.len() - 1].0
@@ -271,9 +276,9 @@ impl Mix {
     /// Returns every action that a draw may lead to.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         Action::ALL.into_iter().filter(|action| {
-            self.parts.iter().any(|(doing, _)| match doing {
-                Doing::Action(other) => other == action,
-                Doing::Session(session) => {
+            self.parts.iter().any(|(activity, _)| match activity {
+                Activity::Action(other) => other == action,
+                Activity::Session(session) => {
                     session.steps().iter().any(|step| step.action() == *action)
                 }
             })

@@ -5,7 +5,7 @@
 //! loads are run again until their means differ by more than the noise, or are equal within the tolerance.
 
 use super::search::Search;
-use super::{End, Purpose};
+use super::{Purpose, RatingOutcome};
 
 /// Number of best loads that are compared.
 const CANDIDATES: usize = 3;
@@ -13,7 +13,7 @@ const CANDIDATES: usize = 3;
 impl Search<'_, '_> {
     /// Returns the load with the highest mean, once noise cannot change the order. Returns `found` if no load is better
     /// by more than the tolerance.
-    pub fn choose(&mut self, found: u64) -> Result<u64, End> {
+    pub fn choose(&mut self, found: u64) -> Result<u64, RatingOutcome> {
         let most = self.bench.plan.trials_max as usize;
         // Other loads may become candidates as the means of the first ones fall.
         for _ in 0..2 * most {
@@ -22,7 +22,7 @@ impl Search<'_, '_> {
                 .iter()
                 .take(CANDIDATES)
                 .skip(1)
-                .find_map(|load| self.unsure(ranked[0], *load));
+                .find_map(|load| self.load_to_rerun(ranked[0], *load));
             let Some(load) = unsure.filter(|_| !self.bench.is_late()) else {
                 break;
             };
@@ -32,14 +32,14 @@ impl Search<'_, '_> {
         let Some(&best) = ranked.first() else {
             return Ok(found);
         };
-        let enough = 1.0 + self.bench.plan.tolerance;
+        let threshold = 1.0 + self.bench.plan.tolerance;
         let alike =
-            ranked.contains(&found) && self.throughput(best) <= self.throughput(found) * enough;
+            ranked.contains(&found) && self.throughput(best) <= self.throughput(found) * threshold;
         Ok(if alike { found } else { best })
     }
 
     /// Returns which of two loads to run again, if noise could change their order and the difference matters.
-    fn unsure(&self, best: u64, other: u64) -> Option<u64> {
+    fn load_to_rerun(&self, best: u64, other: u64) -> Option<u64> {
         let (many, few) = (self.trials(best), self.trials(other));
         let margin = self.noise().margin(many, few);
         let apart = self.throughput(best) / self.throughput(other) - 1.0;

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::rate::Goal;
 use crate::rate::noise::Noise;
-use crate::rate::report::{Ended, Report};
-use crate::verdict::measure::{ActionMeasured, Measured, Moment};
+use crate::rate::report::{Report, ReportOutcome};
+use crate::verdict::measure::{ActionMeasurements, Measurements, SecondMeasurements};
 
 /// The part of a report that is compared.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Subject {
     /// Percent of the reads.
     unpredictable: f64,
     /// The parameters, as names and values, which should be equal in both reports.
-    question: Vec<(String, String)>,
+    parameters: Vec<(String, String)>,
     /// For a rating: the throughputs of each load that met the agreement.
     loads: BTreeMap<u64, Vec<f64>>,
 }
@@ -44,7 +44,7 @@ struct Figure {
 
 /// One value in both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ComparisonRow {
     pub name: &'static str,
     pub a: f64,
     pub b: f64,
@@ -52,12 +52,12 @@ pub struct Row {
     pub change: Option<f64>,
     /// The change, in percent, that noise could explain.
     pub noise: f64,
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     Better,
     Alike,
     Worse,
@@ -66,8 +66,8 @@ pub enum Verdict {
 /// The whole comparison. The verdict is `Worse` if any row is worse; otherwise `Better` if any row is better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    pub rows: Vec<Row>,
-    pub verdict: Verdict,
+    pub rows: Vec<ComparisonRow>,
+    pub verdict: ComparisonVerdict,
     /// The parameters that differ between the two, as text.
     pub differences: Vec<String>,
 }
@@ -80,23 +80,26 @@ impl Subject {
     /// The text is not a report that can be compared.
     pub fn read(text: &str) -> Result<Subject, String> {
         let value: Value =
-            serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
+            serde_json::from_str(text).map_err(|why| format!("not valid JSON: {why}"))?;
         match value["format"].as_str() {
-            Some(_) => of_rating(&Report::read(text)?),
+            Some(_) => from_rating(&Report::read(text)?),
             None => {
                 let measured = serde_json::from_value(value);
-                let measured: Measured = measured.map_err(|why| {
-                    format!("it is neither rating.json nor what bg run --json prints: {why}")
+                let measured: Measurements = measured.map_err(|why| {
+                    format!("neither a rating.json nor the output of bg run --json: {why}")
                 })?;
-                Ok(of_run(&measured))
+                Ok(from_run(&measured))
             }
         }
     }
 }
 
-fn of_rating(report: &Report) -> Result<Subject, String> {
-    if report.end != Ended::Rated {
-        return Err(format!("it has no rating: the search was {}", report.end));
+fn from_rating(report: &Report) -> Result<Subject, String> {
+    if report.end != ReportOutcome::Rated {
+        return Err(format!(
+            "the report has no rating: the search was {}",
+            report.end
+        ));
     }
     let (mut loads, mut reads, mut bad) = (BTreeMap::<u64, Vec<f64>>::new(), 0.0, 0.0);
     for one in &report.experiments {
@@ -111,13 +114,13 @@ fn of_rating(report: &Report) -> Result<Subject, String> {
         Goal::Socialites => ("socialites", report.load as f64),
         Goal::Soar => ("throughput", report.throughput),
     };
-    let asked = [
+    let plan_parameters = [
         ("sla", plan.sla.to_string()),
         ("load", report.unit().to_owned()),
     ];
     let settings = report.facts.settings.iter();
     let settings = settings.filter(|(name, _)| name != "address").cloned();
-    let asked = asked.map(|(name, value)| (name.to_owned(), value));
+    let plan_parameters = plan_parameters.map(|(name, value)| (name.to_owned(), value));
     Ok(Subject {
         rows: vec![Figure {
             name,
@@ -126,18 +129,18 @@ fn of_rating(report: &Report) -> Result<Subject, String> {
             error: None,
         }],
         unpredictable: share(bad, reads),
-        question: asked.into_iter().chain(settings).collect(),
+        parameters: plan_parameters.into_iter().chain(settings).collect(),
         loads,
     })
 }
 
-fn of_run(measured: &Measured) -> Subject {
-    let mut all = ActionMeasured::new();
+fn from_run(measured: &Measurements) -> Subject {
+    let mut all = ActionMeasurements::new();
     measured.actions.iter().for_each(|one| all.add(one));
     // The last second may be incomplete.
-    let whole = measured.duration.as_secs() as usize;
-    let seconds = &measured.series[..whole.min(measured.series.len())];
-    let error = |of: &dyn Fn(&Moment) -> f64| {
+    let complete = measured.duration.as_secs() as usize;
+    let seconds = &measured.series[..complete.min(measured.series.len())];
+    let error = |of: &dyn Fn(&SecondMeasurements) -> f64| {
         let values: Vec<f64> = seconds.iter().map(of).collect();
         standard_error(&values)
     };
@@ -170,7 +173,7 @@ fn of_run(measured: &Measured) -> Subject {
             quantile("p99_us", 0.99),
         ],
         unpredictable: share(bad, reads),
-        question: Vec::new(),
+        parameters: Vec::new(),
         loads: BTreeMap::new(),
     }
 }
@@ -205,11 +208,14 @@ fn share(bad: f64, reads: f64) -> f64 {
 pub fn compare(a: &Subject, b: &Subject, tolerance: f64) -> Result<Comparison, String> {
     let names = |of: &Subject| of.rows.iter().map(|row| row.name).collect::<Vec<_>>();
     if names(a) != names(b) {
-        return Err("one is a rating and the other a run, or they are of other kinds of ratings: take two alike".to_owned());
+        return Err(
+            "the reports have different kinds: compare two runs, or two ratings with the same goal"
+                .to_owned(),
+        );
     }
     let repeated = a.loads.values().chain(b.loads.values());
-    let noise = Noise::of(repeated.map(Vec::as_slice)).margin(1, 1);
-    let mut rows: Vec<Row> = a
+    let noise = Noise::from_trials(repeated.map(Vec::as_slice)).margin(1, 1);
+    let mut rows: Vec<ComparisonRow> = a
         .rows
         .iter()
         .zip(&b.rows)
@@ -221,12 +227,12 @@ pub fn compare(a: &Subject, b: &Subject, tolerance: f64) -> Result<Comparison, S
             };
             let change = b.value / a.value - 1.0;
             let verdict = if !change.is_finite() {
-                Verdict::of(b.value > a.value, b.value != a.value, a.more_is_better)
+                ComparisonVerdict::of(b.value > a.value, b.value != a.value, a.more_is_better)
             } else {
                 let counts = change.abs() > noise.max(tolerance);
-                Verdict::of(change > 0.0, counts, a.more_is_better)
+                ComparisonVerdict::of(change > 0.0, counts, a.more_is_better)
             };
-            Row {
+            ComparisonRow {
                 name: a.name,
                 a: a.value,
                 b: b.value,
@@ -237,43 +243,43 @@ pub fn compare(a: &Subject, b: &Subject, tolerance: f64) -> Result<Comparison, S
         })
         .collect();
     let (one, other) = (a.unpredictable, b.unpredictable);
-    rows.push(Row {
+    rows.push(ComparisonRow {
         name: "unpredictable_percent",
         a: one,
         b: other,
         change: (one > 0.0).then(|| 100.0 * (other / one - 1.0)),
         noise: 0.0,
-        verdict: Verdict::of(other > one, other != one, false),
+        verdict: ComparisonVerdict::of(other > one, other != one, false),
     });
-    let verdict = [Verdict::Worse, Verdict::Better]
+    let verdict = [ComparisonVerdict::Worse, ComparisonVerdict::Better]
         .into_iter()
         .find(|verdict| rows.iter().any(|row| row.verdict == *verdict));
     Ok(Comparison {
         rows,
-        verdict: verdict.unwrap_or(Verdict::Alike),
+        verdict: verdict.unwrap_or(ComparisonVerdict::Alike),
         differences: differences(a, b),
     })
 }
 
-impl Verdict {
-    fn of(is_more: bool, counts: bool, more_is_better: bool) -> Verdict {
+impl ComparisonVerdict {
+    fn of(is_more: bool, counts: bool, more_is_better: bool) -> ComparisonVerdict {
         match (counts, is_more == more_is_better) {
-            (false, _) => Verdict::Alike,
-            (true, true) => Verdict::Better,
-            (true, false) => Verdict::Worse,
+            (false, _) => ComparisonVerdict::Alike,
+            (true, true) => ComparisonVerdict::Better,
+            (true, false) => ComparisonVerdict::Worse,
         }
     }
 }
 
 fn differences(a: &Subject, b: &Subject) -> Vec<String> {
     let value = |of: &Subject, name: &str| {
-        let found = of.question.iter().find(|(known, _)| known == name);
-        found.map_or("nothing", |(_, value)| value).to_owned()
+        let found = of.parameters.iter().find(|(known, _)| known == name);
+        found.map_or("unset", |(_, value)| value).to_owned()
     };
     let mut names: Vec<&String> = a
-        .question
+        .parameters
         .iter()
-        .chain(&b.question)
+        .chain(&b.parameters)
         .map(|it| &it.0)
         .collect();
     names.sort();

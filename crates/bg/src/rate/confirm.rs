@@ -9,12 +9,12 @@
 //! the rating is the best confirmed load.
 
 use super::search::Search;
-use super::{Bench, End, Goal, Plan, Purpose};
+use super::{ExperimentRunner, Goal, Plan, Purpose, RatingOutcome};
 
 impl Search<'_, '_> {
     /// Returns the index of the experiment that confirms the rating. None if no load can be confirmed.
-    pub fn confirm(&mut self, found: u64) -> Result<Option<usize>, End> {
-        let Some(mut best) = hold(self.bench, found)? else {
+    pub fn confirm(&mut self, found: u64) -> Result<Option<usize>, RatingOutcome> {
+        let Some(mut best) = confirm_or_back_off(self.bench, found)? else {
             return Ok(None);
         };
         if self.bench.plan.goal == Goal::Socialites {
@@ -35,7 +35,7 @@ impl Search<'_, '_> {
         }
         if let Some(load) = self.unconfirmed(best) {
             self.bench.note(format!(
-                "trials of {load} did more than the rating ({:.0} actions/s in the mean), which no trial of the full duration confirmed",
+                "trials of a load of {load} exceeded the rating ({:.0} actions/s on average), but no trial of the full duration confirmed it",
                 self.throughput(load)
             ));
         }
@@ -51,32 +51,35 @@ impl Search<'_, '_> {
         let is_known =
             |load: u64| full().any(|one| one.load == load || (one.load < load && !one.verdict.met));
         let noise = self.noise();
-        let did_more = |load: &u64| {
+        let exceeds_rating = |load: &u64| {
             let margin = noise.margin(self.trials(*load), 1);
-            let enough = 1.0 + margin.max(self.bench.plan.tolerance);
-            !is_known(*load) && self.throughput(*load) > rated * enough
+            let threshold = 1.0 + margin.max(self.bench.plan.tolerance);
+            !is_known(*load) && self.throughput(*load) > rated * threshold
         };
-        self.ranked().into_iter().find(did_more)
+        self.ranked().into_iter().find(exceeds_rating)
     }
 }
 
 /// Returns the index of the experiment of the full duration in which this load, or a lower one, met the agreement.
-fn hold(bench: &mut Bench<'_>, load: u64) -> Result<Option<usize>, End> {
+fn confirm_or_back_off(
+    bench: &mut ExperimentRunner<'_>,
+    load: u64,
+) -> Result<Option<usize>, RatingOutcome> {
     let first = bench.run(load, Purpose::Confirm)?;
     if bench.experiments[first].verdict.met {
         return Ok(Some(first));
     }
     let full = bench.plan.sla.duration.as_secs_f64();
-    let why = bench.experiments[first].verdict.why();
+    let why = bench.experiments[first].verdict.reason();
     bench.note(format!(
-        "{load} did not hold for the full {full} s ({why}): backed off"
+        "a load of {load} missed the agreement over the full {full} s ({why}): tried lower loads"
     ));
-    let mut step = fine(bench.plan, load);
+    let mut step = smallest_step(bench.plan, load);
     let mut missed = load;
     let mut good = loop {
         if missed == 1 {
             let last = bench.experiments.last().expect("just run");
-            let why = last.verdict.why();
+            let why = last.verdict.reason();
             bench.note(format!(
                 "even a load of 1 misses the agreement over the full duration: {why}"
             ));
@@ -92,7 +95,7 @@ fn hold(bench: &mut Bench<'_>, load: u64) -> Result<Option<usize>, End> {
     };
     loop {
         let load = bench.experiments[good].load;
-        if missed - load <= fine(bench.plan, load) || bench.is_late() {
+        if missed - load <= smallest_step(bench.plan, load) || bench.is_late() {
             return Ok(Some(good));
         }
         let load = load + (missed - load) / 2;
@@ -106,7 +109,7 @@ fn hold(bench: &mut Bench<'_>, load: u64) -> Result<Option<usize>, End> {
 }
 
 /// Returns the smallest difference between loads that is worth an experiment.
-fn fine(plan: &Plan, load: u64) -> u64 {
+fn smallest_step(plan: &Plan, load: u64) -> u64 {
     match plan.goal {
         Goal::Soar => ((load as f64 * plan.tolerance) as u64).max(1),
         Goal::Socialites => 1,

@@ -2,7 +2,7 @@
 //!
 //! *SoAR* is the highest throughput among the loads that meet the agreement, *Socialites* the highest number of threads
 //! (or actions per second) that meets it. [`rate`] finds them with few experiments. It accesses the data store only
-//! through [`Laboratory`].
+//! through [`TrialRunner`].
 //!
 //! ```text
 //!   double ──(misses or stops rising, twice)──► narrow ──(no further gain)──► choose ──► confirm ──(met)──► rating
@@ -32,7 +32,8 @@
 //! 4. A trial of the search that clearly misses ends early (`agreement/early`); confirming trials never do.
 //! 5. No load that met the agreement exceeded the rating by more than noise, unless a trial of the full duration
 //!    contradicted it or a note reports that none was run.
-//! 6. A load ends the doubling only after two trials. If they disagree, the first is discarded, and a note reports this.
+//! 6. A load ends the doubling only after two trials. If they disagree, the first is discarded, and a note reports
+//!    this.
 
 use std::fmt;
 use std::time::Duration;
@@ -40,7 +41,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::agreement::{Sla, Verdict};
-use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
+use crate::verdict::measure::{Load, Measurements, Trial, TrialRunner};
 use search::Search;
 
 mod choose;
@@ -63,7 +64,7 @@ pub enum Goal {
 /// The unit of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Over {
+pub enum LoadUnit {
     /// Closed loop: emulated threads.
     Threads,
     /// Open loop: actions per second.
@@ -75,7 +76,8 @@ pub enum Over {
 pub struct Plan {
     pub sla: Sla,
     pub goal: Goal,
-    pub over: Over,
+    #[serde(rename = "over")]
+    pub load_unit: LoadUnit,
     /// The load of the first experiment; at least 1.
     pub first: u64,
     /// The highest load to try.
@@ -103,7 +105,7 @@ impl Plan {
         Plan {
             sla,
             goal,
-            over: Over::Threads,
+            load_unit: LoadUnit::Threads,
             first: 1,
             most: 1 << 20,
             warmup: Duration::from_secs(1),
@@ -116,9 +118,9 @@ impl Plan {
     }
 
     fn load(&self, load: u64) -> Load {
-        match self.over {
-            Over::Threads => Load::Threads(u32::try_from(load).unwrap_or(u32::MAX)),
-            Over::Rate => Load::Rate(load as f64),
+        match self.load_unit {
+            LoadUnit::Threads => Load::Threads(u32::try_from(load).unwrap_or(u32::MAX)),
+            LoadUnit::Rate => Load::Rate(load as f64),
         }
     }
 }
@@ -162,7 +164,7 @@ pub struct Experiment {
     pub verdict: Verdict,
     /// True if the trial ended early because it clearly missed.
     pub ended_early: bool,
-    pub measured: Measured,
+    pub measured: Measurements,
 }
 
 /// The rating of a data store.
@@ -174,12 +176,12 @@ pub struct Rating {
     pub experiments: Vec<Experiment>,
     /// Remarks for the reader: discarded trials, back-off, the maximum load reached.
     pub notes: Vec<String>,
-    pub end: End,
+    pub end: RatingOutcome,
 }
 
 /// The outcome of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RatingOutcome {
     Rated,
     /// Ended early by the caller.
     Interrupted,
@@ -200,7 +202,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the spread of throughputs. None if there are none.
-    pub fn of(throughputs: &[f64]) -> Option<Spread> {
+    pub fn new(throughputs: &[f64]) -> Option<Spread> {
         let freedom = throughputs.len().checked_sub(1)?;
         let mean = noise::mean(throughputs).max(f64::MIN_POSITIVE);
         let squares = throughputs.iter().map(|one| (one / mean - 1.0).powi(2));
@@ -229,7 +231,7 @@ impl Rating {
             .filter(|one| one.verdict.met)
             .map(|one| one.throughput)
             .collect();
-        Spread::of(&throughputs)
+        Spread::new(&throughputs)
     }
 
     pub fn best(&self) -> Option<&Experiment> {
@@ -248,26 +250,26 @@ impl Rating {
 }
 
 /// Searches for the rating. `progress` receives each experiment when it ends, and returns whether to continue. A
-/// laboratory that is over ends the search too.
+/// runner that is over ends the search too.
 pub fn rate(
     plan: &Plan,
-    laboratory: &mut dyn Laboratory,
+    runner: &mut dyn TrialRunner,
     progress: &mut dyn FnMut(&Experiment) -> bool,
 ) -> Rating {
-    let began = laboratory.now();
-    let mut bench = Bench {
+    let began = runner.now();
+    let mut bench = ExperimentRunner {
         plan,
-        laboratory,
+        runner,
         progress,
         experiments: Vec::new(),
         notes: Vec::new(),
-        longer: Duration::ZERO,
+        trial_min: Duration::ZERO,
         began,
-        asked: Duration::ZERO,
-        told_late: false,
+        planned: Duration::ZERO,
+        noted_time_limit: false,
     };
-    let (confirmed, end) = match Search::over(&mut bench).run_to_a_rating() {
-        Ok(confirmed) => (confirmed, End::Rated),
+    let (confirmed, end) = match Search::new(&mut bench).find_rating() {
+        Ok(confirmed) => (confirmed, RatingOutcome::Rated),
         Err(end) => (None, end),
     };
     Rating {
@@ -280,10 +282,10 @@ pub fn rate(
 
 /// Rates with trials of each of these durations (at least one, ascending) until two consecutive ratings differ by no
 /// more than the tolerance. Returns the last rating and its plan.
-pub fn rate_until_alike(
+pub fn rate_until_stable(
     plan: &Plan,
     trials: &[Duration],
-    laboratory: &mut dyn Laboratory,
+    runner: &mut dyn TrialRunner,
     progress: &mut dyn FnMut(&Experiment) -> bool,
 ) -> (Plan, Rating) {
     let mut before: Option<(Duration, f64)> = None;
@@ -293,12 +295,12 @@ pub fn rate_until_alike(
             trial,
             ..plan.clone()
         };
-        let mut rating = rate(&plan, laboratory, progress);
+        let mut rating = rate(&plan, runner, progress);
         let throughput = rating.throughput();
-        let mut settled = rating.end != End::Rated;
+        let mut settled = rating.end != RatingOutcome::Rated;
         if let Some((shorter, other)) = before {
             rating.notes.push(format!(
-                "trials of {} s led to {throughput:.0} actions a second, those of {} s to {other:.0}",
+                "trials of {} s rated {throughput:.0} actions/s, and trials of {} s rated {other:.0}",
                 trial.as_secs_f64(),
                 shorter.as_secs_f64(),
             ));
@@ -314,45 +316,45 @@ pub fn rate_until_alike(
 }
 
 /// Runs experiments and keeps their results.
-struct Bench<'a> {
+struct ExperimentRunner<'a> {
     plan: &'a Plan,
-    laboratory: &'a mut dyn Laboratory,
+    runner: &'a mut dyn TrialRunner,
     progress: &'a mut dyn FnMut(&Experiment) -> bool,
     experiments: Vec<Experiment>,
     notes: Vec<String>,
     /// Duration of the search's trials, if shorter ones had no calls.
-    longer: Duration,
-    /// Start of the rating on the laboratory's clock.
+    trial_min: Duration,
+    /// Start of the rating on the runner's clock.
     began: Duration,
     /// The planned duration of all trials so far.
-    asked: Duration,
-    told_late: bool,
+    planned: Duration,
+    noted_time_limit: bool,
 }
 
 /// A trial without calls is repeated with twice the duration, up to this or the agreement's duration, whichever is
 /// longer.
-const LONGEST: Duration = Duration::from_secs(60);
+const TRIAL_MAX: Duration = Duration::from_secs(60);
 
-impl Bench<'_> {
+impl ExperimentRunner<'_> {
     /// Returns whether another trial of the search would leave too little time for the confirming one.
     fn is_late(&mut self) -> bool {
         let Some(within) = self.plan.within else {
             return false;
         };
-        let spent = self.laboratory.now().saturating_sub(self.began);
+        let spent = self.runner.now().saturating_sub(self.began);
         // Connecting and validating also take time.
-        let slower = if self.asked.is_zero() {
+        let slower = if self.planned.is_zero() {
             1.0
         } else {
-            (spent.as_secs_f64() / self.asked.as_secs_f64()).max(1.0)
+            (spent.as_secs_f64() / self.planned.as_secs_f64()).max(1.0)
         };
         let plan = self.plan;
-        let due = 2 * plan.warmup + plan.trial.max(self.longer) + plan.sla.duration;
+        let due = 2 * plan.warmup + plan.trial.max(self.trial_min) + plan.sla.duration;
         let late = spent + due.mul_f64(slower) > within;
-        if late && !self.told_late {
-            self.told_late = true;
+        if late && !self.noted_time_limit {
+            self.noted_time_limit = true;
             self.note(format!(
-                "the search ended to be done within {} s: another load may be better",
+                "the search ended early to finish within {} s: another load may be better",
                 within.as_secs_f64()
             ));
         }
@@ -360,27 +362,27 @@ impl Bench<'_> {
     }
 
     /// Runs an experiment and returns its index.
-    fn run(&mut self, load: u64, purpose: Purpose) -> Result<usize, End> {
+    fn run(&mut self, load: u64, purpose: Purpose) -> Result<usize, RatingOutcome> {
         let confirms = matches!(purpose, Purpose::Confirm | Purpose::BackOff);
-        let asked = if confirms {
+        let planned = if confirms {
             self.plan.sla.duration
         } else {
-            self.plan.trial.max(self.longer)
+            self.plan.trial.max(self.trial_min)
         };
-        let longest = LONGEST.max(self.plan.sla.duration);
-        let mut duration = asked;
+        let longest = TRIAL_MAX.max(self.plan.sla.duration);
+        let mut duration = planned;
         let measured = loop {
             let measured = self.measure(load, duration, confirms)?;
             let calls: u64 = measured.actions.iter().map(|one| one.calls()).sum();
-            if calls > 0 && duration > asked {
+            if calls > 0 && duration > planned {
                 self.note(format!(
-                    "no call began in {} s at {load}, so that its trial took {} s",
-                    asked.as_secs_f64(),
+                    "no call started within {} s at a load of {load}, so the trial was extended to {} s",
+                    planned.as_secs_f64(),
                     duration.as_secs_f64()
                 ));
-                self.longer = self.longer.max(duration);
+                self.trial_min = self.trial_min.max(duration);
             }
-            if calls > 0 || self.laboratory.is_over() || duration * 2 > longest {
+            if calls > 0 || self.runner.is_over() || duration * 2 > longest {
                 break measured;
             }
             duration *= 2;
@@ -390,36 +392,41 @@ impl Bench<'_> {
             purpose,
             throughput: measured.throughput(),
             verdict: self.plan.sla.judge_trial(&measured),
-            ended_early: measured.duration < duration && !self.laboratory.is_over(),
+            ended_early: measured.duration < duration && !self.runner.is_over(),
             measured,
         });
         let index = self.experiments.len() - 1;
-        if (self.progress)(&self.experiments[index]) && !self.laboratory.is_over() {
+        if (self.progress)(&self.experiments[index]) && !self.runner.is_over() {
             Ok(index)
         } else {
-            Err(End::Interrupted)
+            Err(RatingOutcome::Interrupted)
         }
     }
 
     /// Runs a trial, and repeats it once if it failed.
-    fn measure(&mut self, load: u64, duration: Duration, confirms: bool) -> Result<Measured, End> {
+    fn measure(
+        &mut self,
+        load: u64,
+        duration: Duration,
+        confirms: bool,
+    ) -> Result<Measurements, RatingOutcome> {
         let plan = self.plan;
         let trial = Trial::timed(plan.load(load), plan.warmup, duration);
-        let hopeless = |measured: &Measured, elapsed: Duration| {
-            !confirms && !plan.full_trials && plan.sla.is_hopeless(measured, elapsed)
+        let should_stop = |measured: &Measurements, elapsed: Duration| {
+            !confirms && !plan.full_trials && plan.sla.is_certainly_missed(measured, elapsed)
         };
-        let measured = match self.laboratory.run_until(&trial, &hopeless) {
+        let measured = match self.runner.run_until(&trial, &should_stop) {
             Ok(measured) => measured,
-            Err(_) if self.laboratory.is_over() => return Err(End::Interrupted),
+            Err(_) if self.runner.is_over() => return Err(RatingOutcome::Interrupted),
             Err(why) => {
                 self.note(format!(
-                    "the trial of {load} had no result and was run again: {why}"
+                    "the trial of a load of {load} had no result and was repeated: {why}"
                 ));
-                let again = self.laboratory.run_until(&trial, &hopeless);
-                again.map_err(End::Failed)?
+                let repeated = self.runner.run_until(&trial, &should_stop);
+                repeated.map_err(RatingOutcome::Failed)?
             }
         };
-        self.asked += plan.warmup + measured.duration;
+        self.planned += plan.warmup + measured.duration;
         Ok(measured)
     }
 

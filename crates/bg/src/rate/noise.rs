@@ -1,11 +1,11 @@
 //! Decides whether two throughputs differ or whether noise hides the difference.
 //!
 //! All loads are assumed to have the same relative noise, which is estimated from repeated trials. Without any, it is
-//! assumed to be [`GUESS`]. The weight of this assumption decreases with each repeated trial, so that two trials that
-//! agree by chance do not suggest an absence of noise.
+//! assumed to be [`DEFAULT_DEVIATION`]. The weight of this assumption decreases with each repeated trial, so that two
+//! trials that agree by chance do not suggest an absence of noise.
 
 /// Assumed relative standard deviation of a trial's throughput before there is evidence.
-const GUESS: f64 = 0.02;
+const DEFAULT_DEVIATION: f64 = 0.02;
 
 /// The evidence on noise from repeated trials.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Noise {
 
 impl Noise {
     /// Returns the noise of the throughputs measured at each load.
-    pub fn of<'a>(loads: impl Iterator<Item = &'a [f64]>) -> Noise {
+    pub fn from_trials<'a>(loads: impl Iterator<Item = &'a [f64]>) -> Noise {
         let mut noise = Noise::default();
         for samples in loads {
             let mean = mean(samples);
@@ -37,7 +37,7 @@ impl Noise {
     /// Returns half the width of the 80 % t-interval for the difference between the means of `trials` and `others`
     /// trials, relative to the means.
     pub fn margin(&self, trials: usize, others: usize) -> f64 {
-        let guess = GUESS / f64::from(1 + self.freedom);
+        let guess = DEFAULT_DEVIATION / f64::from(1 + self.freedom);
         let seen = self.squares / f64::from(self.freedom.max(1));
         (seen + guess * guess).sqrt()
             * t_90(self.freedom.max(1))
@@ -67,17 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_t() {
+    fn t_quantiles_match_the_table() {
         for (freedom, t) in [(1, 3.078), (9, 1.383), (10, 1.372), (30, 1.310)] {
             assert!((t_90(freedom) - t).abs() < 0.007, "{freedom}");
         }
     }
 
     #[test]
-    fn repeated_trials_replace_the_guess() {
+    fn repeated_trials_outweigh_the_default_noise() {
         let unknown = Noise::default().margin(1, 1);
-        let quiet = Noise::of([[100.0, 100.0].as_slice(), &[50.0]].into_iter());
-        let loud = Noise::of([[100.0, 140.0].as_slice(), &[50.0]].into_iter());
+        let quiet = Noise::from_trials([[100.0, 100.0].as_slice(), &[50.0]].into_iter());
+        let loud = Noise::from_trials([[100.0, 140.0].as_slice(), &[50.0]].into_iter());
         assert!(quiet.margin(1, 1) < unknown && unknown < loud.margin(1, 1));
         assert!(quiet.margin(2, 2) < quiet.margin(1, 1));
     }

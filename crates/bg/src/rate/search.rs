@@ -12,13 +12,13 @@
 //! - The vertex of a parabola was probed and reached the predicted throughput, and the parabola through the new bracket
 //!   predicts no more.
 //!
-//! If noise prevents both, narrowing ends after half as many experiments as doubling took, plus one: by then the bracket
-//! is as fine as the tolerance.
+//! If noise prevents both, narrowing ends after half as many experiments as doubling took, plus one: by then the
+//! bracket is as fine as the tolerance.
 
 use std::collections::BTreeMap;
 
 use super::noise::{Noise, mean};
-use super::{Bench, End, Goal, Purpose};
+use super::{ExperimentRunner, Goal, Purpose, RatingOutcome};
 use crate::verdict::agreement::{Tally, Verdict};
 
 /// Up to this load, the throughput may fall by any amount and rise again: with few concurrent calls, it depends
@@ -79,12 +79,12 @@ struct Parabola {
 }
 
 pub(super) struct Search<'s, 'b> {
-    pub(super) bench: &'s mut Bench<'b>,
+    pub(super) bench: &'s mut ExperimentRunner<'b>,
     points: BTreeMap<u64, Point>,
 }
 
 impl<'s, 'b> Search<'s, 'b> {
-    pub fn over(bench: &'s mut Bench<'b>) -> Search<'s, 'b> {
+    pub fn new(bench: &'s mut ExperimentRunner<'b>) -> Search<'s, 'b> {
         Search {
             bench,
             points: BTreeMap::new(),
@@ -94,8 +94,8 @@ impl<'s, 'b> Search<'s, 'b> {
 
 impl Search<'_, '_> {
     /// Returns the index of the experiment that confirms the rating. None if no load meets the agreement.
-    pub fn run_to_a_rating(&mut self) -> Result<Option<usize>, End> {
-        let Some(start) = self.first()? else {
+    pub fn find_rating(&mut self) -> Result<Option<usize>, RatingOutcome> {
+        let Some(start) = self.find_first_good()? else {
             return Ok(None);
         };
         let load = match self.bench.plan.goal {
@@ -113,18 +113,18 @@ impl Search<'_, '_> {
     }
 
     /// Returns the first load that meets the agreement, halving from the plan's first load.
-    fn first(&mut self) -> Result<Option<u64>, End> {
+    fn find_first_good(&mut self) -> Result<Option<u64>, RatingOutcome> {
         let mut load = self.bench.plan.first.max(1);
         self.visit(load, Purpose::Double)?;
         loop {
             if !self.met(load) {
-                self.doubt(load, |search| search.met(load))?;
+                self.recheck(load, |search| search.met(load))?;
             }
             if self.met(load) {
                 return Ok(Some(load));
             }
             if load == 1 {
-                let why = self.verdict(load).why();
+                let why = self.verdict(load).reason();
                 self.bench
                     .note(format!("even a load of 1 misses the agreement: {why}"));
                 return Ok(None);
@@ -139,10 +139,10 @@ impl Search<'_, '_> {
         &mut self,
         start: u64,
         good: impl Fn(&Self, u64, u64) -> bool,
-    ) -> Result<Bracket, End> {
+    ) -> Result<Bracket, RatingOutcome> {
         let most = self.bench.plan.most;
         let mut bracket = Bracket {
-            low: self.below(start),
+            low: self.next_lower(start),
             best: start,
             high: most + 1,
         };
@@ -158,10 +158,10 @@ impl Search<'_, '_> {
             let next = bracket.best.saturating_mul(2).min(most);
             self.visit(next, Purpose::Double)?;
             if !good(self, bracket.best, next) {
-                self.doubt(next, |search| good(search, bracket.best, next))?;
+                self.recheck(next, |search| good(search, bracket.best, next))?;
             }
             if !good(self, bracket.best, next) {
-                if self.rises_beyond(bracket.best, next)? {
+                if self.is_dip(bracket.best, next)? {
                     bracket.low = next;
                     bracket.best = next * 2;
                     continue;
@@ -173,7 +173,7 @@ impl Search<'_, '_> {
             bracket.best = next;
         }
         self.bench.note(format!(
-            "the largest load allowed, {most}, is still good: the rating may be higher"
+            "the maximum load of {most} still meets the agreement: the rating may be higher"
         ));
         Ok(bracket)
     }
@@ -181,7 +181,7 @@ impl Search<'_, '_> {
     /// Returns whether a load that ends the doubling is only a dip: the next one is better than the previous best. The
     /// placement of threads on processors affects throughput as much as the load does, so a curve may fall and rise
     /// again.
-    fn rises_beyond(&mut self, best: u64, dip: u64) -> Result<bool, End> {
+    fn is_dip(&mut self, best: u64, dip: u64) -> Result<bool, RatingOutcome> {
         let plan = &self.bench.plan;
         let may_be = plan.goal == Goal::Soar && dip.saturating_mul(2) <= plan.most;
         if !may_be || !self.met(dip) || self.bench.is_late() {
@@ -194,11 +194,12 @@ impl Search<'_, '_> {
         self.visit(dip * 2, Purpose::Double)?;
         // On a plateau, chance alone would continue the doubling indefinitely.
         let margin = self.noise().margin(self.trials(dip * 2), self.trials(best));
-        let enough = 1.0 + margin.max(self.bench.plan.tolerance);
-        let rises = self.met(dip * 2) && self.throughput(dip * 2) > self.throughput(best) * enough;
+        let threshold = 1.0 + margin.max(self.bench.plan.tolerance);
+        let rises =
+            self.met(dip * 2) && self.throughput(dip * 2) > self.throughput(best) * threshold;
         if rises {
             self.bench.note(format!(
-                "the throughput at {dip} is lower than at {best} and at {}: a dip",
+                "the throughput at a load of {dip} is lower than at {best} and at {}: the dip is ignored",
                 dip * 2
             ));
         }
@@ -207,12 +208,12 @@ impl Search<'_, '_> {
 
     /// Returns whether the throughput at `to` is higher by more than the tolerance.
     fn rises(&self, from: u64, to: u64) -> bool {
-        let enough = 1.0 + self.bench.plan.tolerance;
-        self.met(to) && self.throughput(to) > self.throughput(from) * enough
+        let threshold = 1.0 + self.bench.plan.tolerance;
+        self.met(to) && self.throughput(to) > self.throughput(from) * threshold
     }
 
     /// Runs a second trial of a load that would end the doubling. If it is good by itself, the first is discarded.
-    fn doubt(&mut self, load: u64, good: impl Fn(&Self) -> bool) -> Result<(), End> {
+    fn recheck(&mut self, load: u64, good: impl Fn(&Self) -> bool) -> Result<(), RatingOutcome> {
         if self.points[&load].throughputs.len() > 1 || self.bench.is_late() {
             return Ok(());
         }
@@ -220,7 +221,7 @@ impl Search<'_, '_> {
         self.run(load, Purpose::Again)?;
         if good(self) {
             self.bench.note(format!(
-                "the first trial of {load} was set aside: a second one contradicts it"
+                "the first trial of a load of {load} was discarded: a second one contradicts it"
             ));
         } else {
             let second = self.points.get_mut(&load).expect("just run");
@@ -233,7 +234,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the load with the highest throughput among those that meet the agreement, within the tolerance.
-    fn narrow(&mut self, mut bracket: Bracket) -> Result<u64, End> {
+    fn narrow(&mut self, mut bracket: Bracket) -> Result<u64, RatingOutcome> {
         let budget = self.bench.experiments.len() / 2 + 1;
         let spent = self.bench.experiments.len() + budget;
         for turn in 0.. {
@@ -243,7 +244,7 @@ impl Search<'_, '_> {
             // If the upper end misses the agreement, bisection continues until the limit is found.
             if self.bench.experiments.len() >= spent && self.height(bracket.high).is_some() {
                 self.bench.note(format!(
-                    "narrowing stopped after {budget} experiments: a load from {} to {} may be a little better",
+                    "narrowing stopped after {budget} experiments: a load from {} to {} may be slightly better",
                     bracket.low, bracket.high
                 ));
                 break;
@@ -254,15 +255,15 @@ impl Search<'_, '_> {
             let top = top.filter(|top| {
                 turn % 2 == 0 && ((left && *top < bracket.best) || (right && *top > bracket.best))
             });
-            let Some(probe) = top.or_else(|| self.golden(bracket, left, right)) else {
+            let Some(probe) = top.or_else(|| self.golden_section(bracket, left, right)) else {
                 break;
             };
             self.visit(probe, Purpose::Narrow)?;
             let better = self.is_better(probe, bracket, spent)?;
             bracket = bracket.around(probe, better);
-            if let Some(promised) = parabola
+            if let Some(predicted) = parabola
                 && top.is_some()
-                && self.kept(promised, probe)
+                && self.reached_prediction(predicted, probe)
                 && self.parabola(bracket).is_some_and(|new| {
                     new.height <= self.throughput(bracket.best) * (1.0 + self.bench.plan.tolerance)
                 })
@@ -274,16 +275,16 @@ impl Search<'_, '_> {
     }
 
     /// Returns whether a probe at its vertex reached the throughput that a parabola predicted, within noise.
-    fn kept(&self, promised: Parabola, probe: u64) -> bool {
+    fn reached_prediction(&self, predicted: Parabola, probe: u64) -> bool {
         let Some(height) = self.height(probe) else {
             return false;
         };
         let margin = self.noise().margin(self.trials(probe), 1);
-        (height / promised.height - 1.0).abs() <= margin.max(self.bench.plan.tolerance)
+        (height / predicted.height - 1.0).abs() <= margin.max(self.bench.plan.tolerance)
     }
 
     /// Returns the highest load that meets the agreement: `best` meets it, `high` does not.
-    fn bisect(&mut self, mut bracket: Bracket) -> Result<u64, End> {
+    fn bisect(&mut self, mut bracket: Bracket) -> Result<u64, RatingOutcome> {
         while bracket.high - bracket.best > 1 && !self.bench.is_late() {
             let probe = bracket.best + (bracket.high - bracket.best) / 2;
             self.visit(probe, Purpose::Narrow)?;
@@ -297,7 +298,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the golden section of the wider side with a possible gain.
-    fn golden(&self, bracket: Bracket, left: bool, right: bool) -> Option<u64> {
+    fn golden_section(&self, bracket: Bracket, left: bool, right: bool) -> Option<u64> {
         let Bracket { low, best, high } = bracket;
         let step = |width: u64| ((width as f64 * 0.381_966).round() as u64).clamp(1, width - 1);
         match (left, right) {
@@ -330,7 +331,7 @@ impl Search<'_, '_> {
             // The slope is at most that from `best` to `high`.
             gain = gain.min((top - end) / (high - best) as f64 * width / top);
         }
-        let below = self.below(low);
+        let below = self.next_lower(low);
         if let (Some(from), Some(bottom), Some(top)) =
             (self.height(below), self.height(low), self.height(best))
             && below < low
@@ -359,7 +360,12 @@ impl Search<'_, '_> {
 
     /// Returns whether a probe is better than the best. Runs either again while noise could decide, until `spent`
     /// experiments were run.
-    fn is_better(&mut self, probe: u64, bracket: Bracket, spent: usize) -> Result<bool, End> {
+    fn is_better(
+        &mut self,
+        probe: u64,
+        bracket: Bracket,
+        spent: usize,
+    ) -> Result<bool, RatingOutcome> {
         let best = bracket.best;
         // Below the limit of the agreement, throughput increases with load except for noise.
         let rises = probe > best && self.height(bracket.high).is_none();
@@ -388,7 +394,7 @@ impl Search<'_, '_> {
     }
 
     /// Runs a load that was not run yet, and repeats it while chance could decide whether it meets the agreement.
-    fn visit(&mut self, load: u64, purpose: Purpose) -> Result<(), End> {
+    fn visit(&mut self, load: u64, purpose: Purpose) -> Result<(), RatingOutcome> {
         if self.points.contains_key(&load) {
             return Ok(());
         }
@@ -402,7 +408,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn run(&mut self, load: u64, purpose: Purpose) -> Result<(), End> {
+    pub(super) fn run(&mut self, load: u64, purpose: Purpose) -> Result<(), RatingOutcome> {
         let index = self.bench.run(load, purpose)?;
         let experiment = &self.bench.experiments[index];
         let tallies = self.bench.plan.sla.tally(&experiment.measured);
@@ -443,7 +449,7 @@ impl Search<'_, '_> {
     }
 
     pub(super) fn noise(&self) -> Noise {
-        Noise::of(self.points.values().map(|point| &*point.throughputs))
+        Noise::from_trials(self.points.values().map(|point| &*point.throughputs))
     }
 
     /// Returns the loads that meet the agreement, in descending order of throughput.
@@ -455,7 +461,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the largest lower load that was run, or 0 if there is none.
-    fn below(&self, load: u64) -> u64 {
+    fn next_lower(&self, load: u64) -> u64 {
         self.points
             .range(..load)
             .next_back()

@@ -2,40 +2,40 @@
 //! the members.
 //!
 //! The start timestamp also decides whether a call is made: a call that would start after the end of the trial is not
-//! made ([`Over`]). Therefore every call that the data store receives in the measured time is measured.
+//! made ([`TrialEnded`]). Therefore every call that the data store receives in the measured time is measured.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
 use larder_validate::Span;
-use larder_validate::record::{Outcome, Record, What};
+use larder_validate::record::{Outcome, Record, RecordKind};
 use larder_validate::set::Sketch;
 
-use super::under_way::Began;
-use super::worker::Worker;
+use super::in_flight::CallEpoch;
+use super::worker::RunWorker;
 use crate::model::action::Action;
 use crate::model::item::Kind;
 use crate::model::population::walls;
-use crate::model::state::{Change, Hold, Relation};
+use crate::model::state::{Change, MemberGuard, Relation};
 use crate::stores::contract::{Client, Failure, People, Reply};
 use crate::verdict::trace;
 
 /// The trial was over when a call was due, so no call was made.
 #[derive(Clone, Copy, Debug)]
-pub struct Over;
+pub struct TrialEnded;
 
 /// The session of a call and the scheduled start of the call. With no scheduled start, the actual start counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     session: u32,
-    moment: Option<u64>,
+    scheduled_start: Option<u64>,
 }
 
 impl Turn {
     /// Returns the turn of the next call of the same session, which starts when the previous call has ended.
     pub fn next(self) -> Turn {
         Turn {
-            moment: None,
+            scheduled_start: None,
             ..self
         }
     }
@@ -44,27 +44,32 @@ impl Turn {
 /// Number of low bits of a session number that count sessions; the bits above them identify the worker.
 const SESSION_BITS: u32 = 26;
 
-impl Worker {
-    pub fn turn(&self, moment: Option<u64>) -> Turn {
+impl RunWorker {
+    pub fn turn(&self, scheduled_start: Option<u64>) -> Turn {
         let count = self.sessions.get();
         self.sessions.set(count.wrapping_add(1));
         Turn {
             session: (self.index as u32) << SESSION_BITS | count & ((1 << SESSION_BITS) - 1),
-            moment,
+            scheduled_start,
         }
     }
 
-    pub async fn view_profile(&self, turn: Turn, requester: u32, owner: u32) -> Result<(), Over> {
+    pub async fn view_profile(
+        &self,
+        turn: Turn,
+        requester: u32,
+        owner: u32,
+    ) -> Result<(), TrialEnded> {
         let action = Action::ViewProfile;
         let call = self.call(action, turn, |client| client.view_profile(requester, owner));
         let (span, result) = call.await?;
         let (read, friends, invitations) = match &result {
             Ok(profile) => {
                 let resources = profile.resources == u64::from(self.setup.population.resources);
-                self.wrong(action, turn, span, profile.wrong > 0 || !resources);
+                self.record_wrong_content(action, turn, span, profile.wrong > 0 || !resources);
                 (Outcome::Done, profile.friends, profile.invitations)
             }
-            Err(failure) => (outcome(failure), 0, None),
+            Err(failure) => (outcome_of(failure), 0, None),
         };
         let own = (requester == owner).then_some(Kind::Invitations);
         let counts = [(Some(Kind::Friends), Some(friends)), (own, invitations)];
@@ -72,30 +77,35 @@ impl Worker {
             let (Some(kind), Some(count)) = (kind, count) else {
                 continue;
             };
-            let what = What::ReadCount(count as i64);
-            self.record(kind.of(owner.into()), span, turn, action, read, what);
+            let what = RecordKind::ReadCount(count as i64);
+            self.record(kind.item(owner.into()), span, turn, action, read, what);
         }
         Ok(())
     }
 
-    pub async fn list_friends(&self, turn: Turn, requester: u32, owner: u32) -> Result<(), Over> {
+    pub async fn list_friends(
+        &self,
+        turn: Turn,
+        requester: u32,
+        owner: u32,
+    ) -> Result<(), TrialEnded> {
         let action = Action::ListFriends;
         let call = self.call(action, turn, |client| client.list_friends(requester, owner));
         let (span, result) = call.await?;
-        self.people(action, turn, Kind::Friends.of(owner.into()), span, result);
+        self.record_people(action, turn, Kind::Friends.item(owner.into()), span, result);
         Ok(())
     }
 
-    pub async fn view_friend_requests(&self, turn: Turn, member: u32) -> Result<(), Over> {
+    pub async fn view_friend_requests(&self, turn: Turn, member: u32) -> Result<(), TrialEnded> {
         let action = Action::ViewFriendRequests;
         let call = self.call(action, turn, |client| client.view_friend_requests(member));
         let (span, result) = call.await?;
-        let item = Kind::Invitations.of(member.into());
-        self.people(action, turn, item, span, result);
+        let item = Kind::Invitations.item(member.into());
+        self.record_people(action, turn, item, span, result);
         Ok(())
     }
 
-    fn people(
+    fn record_people(
         &self,
         action: Action,
         turn: Turn,
@@ -104,9 +114,9 @@ impl Worker {
         result: Result<People, Failure>,
     ) {
         let wrong = result.as_ref().is_ok_and(|people| people.wrong > 0);
-        self.wrong(action, turn, span, wrong);
+        self.record_wrong_content(action, turn, span, wrong);
         let elements = result.map(|people| people.members.into_iter().map(u64::from));
-        self.list(action, turn, item, span, elements);
+        self.record_list(action, turn, item, span, elements);
     }
 
     pub async fn view_top_resources(
@@ -114,25 +124,32 @@ impl Worker {
         turn: Turn,
         requester: u32,
         owner: u32,
-    ) -> Result<(), Over> {
+    ) -> Result<(), TrialEnded> {
         let action = Action::ViewTopResources;
-        let top = self.conduct().top;
+        let top = self.run_options().top;
         let call = self.call(action, turn, |client| {
             client.view_top_resources(requester, owner, top)
         });
         let (span, result) = call.await?;
         let (read, content) = match result {
             Ok(found) => {
-                self.wrong(action, turn, span, found.wrong > 0);
+                self.record_wrong_content(action, turn, span, found.wrong > 0);
                 (
                     Outcome::Done,
                     walls::content_of(found.resources.into_iter()),
                 )
             }
-            Err(failure) => (outcome(&failure), 0),
+            Err(failure) => (outcome_of(&failure), 0),
         };
-        let item = Kind::Wall.of(owner.into());
-        self.record(item, span, turn, action, read, What::ReadContent(content));
+        let item = Kind::Wall.item(owner.into());
+        self.record(
+            item,
+            span,
+            turn,
+            action,
+            read,
+            RecordKind::ReadContent(content),
+        );
         Ok(())
     }
 
@@ -141,34 +158,39 @@ impl Worker {
         turn: Turn,
         requester: u32,
         resource: u64,
-    ) -> Result<(), Over> {
+    ) -> Result<(), TrialEnded> {
         let action = Action::ViewComments;
         let call = self.call(action, turn, |client| {
             client.view_comments(requester, resource)
         });
         let (span, result) = call.await?;
         let wrong = result.as_ref().is_ok_and(|found| found.wrong > 0);
-        self.wrong(action, turn, span, wrong);
+        self.record_wrong_content(action, turn, span, wrong);
         let elements = result.map(|found| found.comments.into_iter());
-        self.list(action, turn, Kind::Comments.of(resource), span, elements);
+        self.record_list(action, turn, Kind::Comments.item(resource), span, elements);
         Ok(())
     }
 
-    pub async fn post_comment(&self, turn: Turn, member: u32, resource: u64) -> Result<(), Over> {
+    pub async fn post_comment(
+        &self,
+        turn: Turn,
+        member: u32,
+        resource: u64,
+    ) -> Result<(), TrialEnded> {
         let action = Action::PostComment;
-        let comment = self.state.comments().number(resource);
+        let comment = self.state.comments().next_number(resource);
         let call = self.call(action, turn, |client| {
             client.post_comment(member, resource, comment)
         });
         let (span, result) = call.await?;
-        let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
+        let written = result.as_ref().map_or_else(outcome_of, |()| Outcome::Done);
         match written {
-            Outcome::Done => self.state.comments().posted(resource, comment),
+            Outcome::Done => self.state.comments().add(resource, comment),
             Outcome::NotDone => {}
             Outcome::Unknown => self.state.comments().retire(resource, comment, true),
         }
-        let item = Kind::Comments.of(resource);
-        let what = What::PutElement(comment);
+        let item = Kind::Comments.item(resource);
+        let what = RecordKind::PutElement(comment);
         self.record(item, span, turn, action, written, what);
         Ok(())
     }
@@ -180,82 +202,99 @@ impl Worker {
         member: u32,
         resource: u64,
         comment: u64,
-    ) -> Result<(), Over> {
+    ) -> Result<(), TrialEnded> {
         let action = Action::DeleteComment;
         let call = self.call(action, turn, |client| {
             client.delete_comment(member, resource, comment)
         });
         let (span, result) = match call.await {
             Ok(called) => called,
-            Err(over) => {
-                self.state.comments().posted(resource, comment);
-                return Err(over);
+            Err(ended) => {
+                self.state.comments().add(resource, comment);
+                return Err(ended);
             }
         };
-        let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
+        let written = result.as_ref().map_or_else(outcome_of, |()| Outcome::Done);
         match written {
             Outcome::Done => {}
-            Outcome::NotDone => self.state.comments().posted(resource, comment),
+            Outcome::NotDone => self.state.comments().add(resource, comment),
             Outcome::Unknown => self.state.comments().retire(resource, comment, false),
         }
-        let item = Kind::Comments.of(resource);
-        let what = What::RemoveElement(comment);
+        let item = Kind::Comments.item(resource);
+        let what = RecordKind::RemoveElement(comment);
         self.record(item, span, turn, action, written, what);
         Ok(())
     }
 
     /// Posts or shares. The data store treats both as a post.
-    pub async fn post_to_feed(&self, turn: Turn, action: Action, member: u32) -> Result<(), Over> {
-        let post = self.state.posts().next(member);
+    pub async fn post_to_feed(
+        &self,
+        turn: Turn,
+        action: Action,
+        member: u32,
+    ) -> Result<(), TrialEnded> {
+        let post = self.state.posts().next_post(member);
         let call = self.call(action, turn, |client| client.post_to_feed(member, post));
         if let (_, Ok(())) = call.await? {
-            self.state.posts().acknowledged(post);
+            self.state.posts().acknowledge(post);
         }
         Ok(())
     }
 
     /// Views a feed and validates the answer immediately. If no order of the writes explains the answer, the record
     /// refers to content that was never written, so it counts as unpredictable.
-    pub async fn view_feed(&self, turn: Turn, own: &Hold<'_>) -> Result<(), Over> {
+    pub async fn view_feed(&self, turn: Turn, own: &MemberGuard<'_>) -> Result<(), TrialEnded> {
         let action = Action::ViewFeed;
-        let (member, top) = (own.member(), self.conduct().top);
-        let expected = self.state.posts().expected(&own.relations());
+        let (member, top) = (own.member(), self.run_options().top);
+        let expected = self.state.posts().expectation(&own.relations());
         let call = self.call(action, turn, |client| client.view_feed(member, top));
         let (span, result) = call.await?;
         let (read, content) = match result {
             Ok(feed) => {
-                self.wrong(action, turn, span, feed.wrong > 0);
+                self.record_wrong_content(action, turn, span, feed.wrong > 0);
                 let owns = |author| self.setup.drawing.owns(author);
                 let posts = self.state.posts();
                 let explained = posts.explains(&expected, &feed.posts, top, owns);
                 (Outcome::Done, u64::from(!explained))
             }
-            Err(failure) => (outcome(&failure), 0),
+            Err(failure) => (outcome_of(&failure), 0),
         };
-        let item = Kind::Posts.of(member.into());
-        self.record(item, span, turn, action, read, What::ReadContent(content));
+        let item = Kind::Posts.item(member.into());
+        self.record(
+            item,
+            span,
+            turn,
+            action,
+            read,
+            RecordKind::ReadContent(content),
+        );
         Ok(())
     }
 
-    pub async fn invite(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) -> Result<(), Over> {
+    pub async fn invite(
+        &self,
+        turn: Turn,
+        own: &MemberGuard<'_>,
+        other: &MemberGuard<'_>,
+    ) -> Result<(), TrialEnded> {
         let (member, invitee) = (own.member(), other.member());
         let call = self.call(Action::InviteFriend, turn, |client| {
             client.invite_friend(member, invitee)
         });
         let (span, result) = call.await?;
         let change = (Relation::None, Relation::Invited);
-        self.related(Action::InviteFriend, turn, span, result, own, other, change);
+        self.record_relation(Action::InviteFriend, turn, span, result, own, other, change);
         Ok(())
     }
 
     /// Accepts or rejects an invitation.
-    pub async fn answer(
+    pub async fn answer_invitation(
         &self,
         turn: Turn,
         action: Action,
-        own: &Hold<'_>,
-        other: &Hold<'_>,
-    ) -> Result<(), Over> {
+        own: &MemberGuard<'_>,
+        other: &MemberGuard<'_>,
+    ) -> Result<(), TrialEnded> {
         let (member, inviter) = (own.member(), other.member());
         let accepts = action == Action::AcceptFriendRequest;
         let call = self.call(action, turn, |client| {
@@ -272,18 +311,23 @@ impl Worker {
             Relation::None
         };
         let change = (Relation::Inviter, after);
-        self.related(action, turn, span, result, own, other, change);
+        self.record_relation(action, turn, span, result, own, other, change);
         Ok(())
     }
 
-    pub async fn thaw(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) -> Result<(), Over> {
+    pub async fn thaw_friendship(
+        &self,
+        turn: Turn,
+        own: &MemberGuard<'_>,
+        other: &MemberGuard<'_>,
+    ) -> Result<(), TrialEnded> {
         let (member, friend) = (own.member(), other.member());
         let call = self.call(Action::ThawFriendship, turn, |client| {
             client.thaw_friendship(member, friend)
         });
         let (span, result) = call.await?;
         let change = (Relation::Friend, Relation::None);
-        self.related(
+        self.record_relation(
             Action::ThawFriendship,
             turn,
             span,
@@ -297,24 +341,24 @@ impl Worker {
 
     /// Records, for both members, that the relation of a pair changed from `before` to `after`.
     #[expect(clippy::too_many_arguments)]
-    fn related(
+    fn record_relation(
         &self,
         action: Action,
         turn: Turn,
         span: Span,
         result: Result<(), Failure>,
-        own: &Hold<'_>,
-        other: &Hold<'_>,
+        own: &MemberGuard<'_>,
+        other: &MemberGuard<'_>,
         (before, after): (Relation, Relation),
     ) {
-        let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
+        let written = result.as_ref().map_or_else(outcome_of, |()| Outcome::Done);
         let ends = [
             (own, other.member(), before, after),
             (other, own.member(), before.mirrored(), after.mirrored()),
         ];
         for (hold, other, before, after) in ends {
-            for change in Change::of(hold.member(), other, before, after) {
-                let what = trace::what(change);
+            for change in Change::for_relation(hold.member(), other, before, after) {
+                let what = trace::record_kind(change);
                 self.record(change.item, span, turn, action, written, what);
             }
             match written {
@@ -331,20 +375,20 @@ impl Worker {
         action: Action,
         turn: Turn,
         make: impl FnOnce(&'a dyn Client) -> Reply<'a, T>,
-    ) -> Result<(Span, Result<T, Failure>), Over> {
-        let began = self.call_begins();
-        let limit = self.conduct().timeout;
+    ) -> Result<(Span, Result<T, Failure>), TrialEnded> {
+        let began = self.count_call_start();
+        let limit = self.run_options().timeout;
         let clock = self.schedule.clock;
         let start = clock.now();
         if self.stopped.get() || start >= self.schedule.end {
             self.stopped.set(true);
-            self.call_ended(began);
-            self.too_late(turn);
-            return Err(Over);
+            self.count_call_end(began);
+            self.record_missed_start(turn);
+            return Err(TrialEnded);
         }
-        if !self.may_begin(start) {
-            self.call_ended(began);
-            return Err(Over);
+        if !self.may_start(start) {
+            self.count_call_end(began);
+            return Err(TrialEnded);
         }
         let mut reply = make(&*self.client);
         // An answer that is ready on the first poll needs no timer.
@@ -360,10 +404,10 @@ impl Worker {
         };
         let end = clock.now();
         drop(reply);
-        self.call_ended(began);
+        self.count_call_end(began);
         self.measure(
             action,
-            turn.moment.unwrap_or(start),
+            turn.scheduled_start.unwrap_or(start),
             end,
             result.as_ref().err(),
         );
@@ -372,7 +416,7 @@ impl Worker {
     }
 
     /// Takes an action due now from the budget, if the trial has one. If none is left, ends the trial for all workers.
-    pub fn may_begin(&self, now: u64) -> bool {
+    pub fn may_start(&self, now: u64) -> bool {
         let Some(budget) = &self.budget else {
             return true;
         };
@@ -386,58 +430,60 @@ impl Worker {
 
     /// Returns whether the trial ended because it reached its number of actions. In that case no scheduled start counts
     /// as missed.
-    pub fn ended_by_count(&self) -> bool {
+    pub fn is_budget_spent(&self) -> bool {
         self.budget.as_ref().is_some_and(|it| it.is_spent())
     }
 
-    fn call_begins(&self) -> Began {
+    fn count_call_start(&self) -> CallEpoch {
         self.calls.set(self.calls.get() + 1);
-        self.under_way.begin()
+        self.in_flight.begin()
     }
 
-    fn call_ended(&self, began: Began) {
+    fn count_call_end(&self, began: CallEpoch) {
         self.calls.set(self.calls.get() - 1);
-        self.under_way.end(began);
+        self.in_flight.end(began);
         if self.stopped.get() && self.calls.get() == 0 {
             self.idle.notify_one();
         }
     }
 
     /// Counts a scheduled start of an open loop that was due before the end of the trial but whose call was not made.
-    pub fn too_late(&self, turn: Turn) {
-        if self.ended_by_count() {
+    pub fn record_missed_start(&self, turn: Turn) {
+        if self.is_budget_spent() {
             return;
         }
-        let due = turn.moment.is_some_and(|it| self.schedule.covers(it));
-        self.interval.borrow_mut().measured.unbegun += u64::from(due);
+        let due = turn
+            .scheduled_start
+            .is_some_and(|it| self.schedule.covers(it));
+        self.interval.borrow_mut().measured.missed_starts += u64::from(due);
     }
 
-    fn measure(&self, action: Action, begun: u64, end: u64, failure: Option<&Failure>) {
+    fn measure(&self, action: Action, start: u64, end: u64, failure: Option<&Failure>) {
         if end >= self.schedule.end {
             // No further call starts, even if the worker's own task notices the end late.
             self.stopped.set(true);
         }
         let mut interval = self.interval.borrow_mut();
         if let Some(failure) = failure {
-            interval.failed(&failure.to_string());
+            interval.count_failure(&failure.to_string());
         }
         // A call that starts during the warm-up and ends in the measured time counts for neither.
-        if self.schedule.covers(begun) || end < self.schedule.measured_from {
-            interval.measured.actions[action as usize].record(end.saturating_sub(begun), failure);
+        if self.schedule.covers(start) || end < self.schedule.measured_from {
+            interval.measured.actions[action as usize].record(end.saturating_sub(start), failure);
         }
     }
 
     /// Counts an answer whose bytes differ from those stored.
-    fn wrong(&self, action: Action, turn: Turn, span: Span, wrong: bool) {
-        let begun = turn.moment.unwrap_or(span.start());
-        if wrong && self.schedule.covers(begun) && !self.setup.store.is_hollow() {
+    fn record_wrong_content(&self, action: Action, turn: Turn, span: Span, wrong: bool) {
+        let start = turn.scheduled_start.unwrap_or(span.start());
+        if wrong && self.schedule.covers(start) && !self.setup.store.skips_validation() {
             let mut interval = self.interval.borrow_mut();
             interval.measured.actions[action as usize].wrong += 1;
         }
     }
 
     /// Records a list that was read, as a sketch.
-    fn list(
+    fn record_list(
         &self,
         action: Action,
         turn: Turn,
@@ -451,9 +497,9 @@ impl Worker {
         let seed = self.setup.population.seed;
         let (read, sketch) = match elements {
             Ok(elements) => (Outcome::Done, Sketch::of(seed, item, elements)),
-            Err(failure) => (outcome(&failure), Sketch::default()),
+            Err(failure) => (outcome_of(&failure), Sketch::default()),
         };
-        self.record(item, span, turn, action, read, What::ReadSet(sketch));
+        self.record(item, span, turn, action, read, RecordKind::ReadSet(sketch));
     }
 
     fn record(
@@ -463,7 +509,7 @@ impl Worker {
         turn: Turn,
         action: Action,
         outcome: Outcome,
-        what: What,
+        what: RecordKind,
     ) {
         if let Some(recorder) = &mut *self.recorder.borrow_mut() {
             recorder.push(Record {
@@ -478,7 +524,7 @@ impl Worker {
     }
 }
 
-fn outcome(failure: &Failure) -> Outcome {
+fn outcome_of(failure: &Failure) -> Outcome {
     match failure {
         Failure::Refused(_) => Outcome::NotDone,
         Failure::Unknown(_) => Outcome::Unknown,

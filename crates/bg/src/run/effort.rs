@@ -33,7 +33,7 @@ pub struct Usage {
 
 /// Processor time used between two instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Others {
+pub struct UsageDelta {
     pub own: Duration,
     /// Time of all processes other than this one and the server.
     pub others: Option<Duration>,
@@ -44,19 +44,19 @@ impl Usage {
     /// Returns the usage up to now. `servers` holds the names of the data store's server processes.
     pub fn now(servers: &[&str]) -> Usage {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let total = total(&stat);
+        let total = parse_total(&stat);
         Usage {
             own: process_cpu(),
             all: total.map(|(all, _)| all),
             stolen: total.map(|(_, stolen)| stolen),
             servers: match total {
-                Some(_) if !servers.is_empty() => of_processes(servers),
+                Some(_) if !servers.is_empty() => read_processes(servers),
                 _ => HashMap::new(),
             },
         }
     }
 
-    pub fn until(&self, later: &Usage) -> Others {
+    pub fn until(&self, later: &Usage) -> UsageDelta {
         let own = later.own.saturating_sub(self.own);
         let between =
             |from: Option<Duration>, to: Option<Duration>| Some(to?.saturating_sub(from?));
@@ -66,7 +66,7 @@ impl Usage {
         });
         let served: Duration = served.sum();
         let all = between(self.all, later.all);
-        Others {
+        UsageDelta {
             own,
             others: all.map(|all| all.saturating_sub(own + served)),
             stolen: between(self.stolen, later.stolen),
@@ -75,7 +75,7 @@ impl Usage {
 }
 
 /// Parses the first line of `/proc/stat`: returns the time that processes used and the time stolen by the host.
-fn total(stat: &str) -> Option<(Duration, Duration)> {
+fn parse_total(stat: &str) -> Option<(Duration, Duration)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u32> = line
         .split_whitespace()
@@ -88,13 +88,13 @@ fn total(stat: &str) -> Option<(Duration, Duration)> {
     Some((TICK * user + TICK * nice + TICK * system, TICK * stolen))
 }
 
-fn of_processes(names: &[&str]) -> HashMap<u32, Duration> {
+fn read_processes(names: &[&str]) -> HashMap<u32, Duration> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {
             let process = entry.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let (name, used) = of_process(&stat)?;
+            let (name, used) = parse_process(&stat)?;
             names.contains(&name).then_some((process, used))
         })
         .collect()
@@ -102,7 +102,7 @@ fn of_processes(names: &[&str]) -> HashMap<u32, Duration> {
 
 /// Returns a process's name and the processor time it used. The name is enclosed in parentheses and may contain
 /// parentheses.
-fn of_process(stat: &str) -> Option<(&str, Duration)> {
+fn parse_process(stat: &str) -> Option<(&str, Duration)> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;
@@ -115,18 +115,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_from_what_linux_tells() {
+    fn processor_time_is_parsed_from_proc_stat() {
         let stat = "cpu  100 20 30 900 5 6 7 8 0 0\ncpu0 1 2 3 4\n";
         let second = |ticks: u32| TICK * ticks;
-        assert_eq!(total(stat), Some((second(150), second(8))));
-        assert_eq!(total("intr 1 2 3"), None);
+        assert_eq!(parse_total(stat), Some((second(150), second(8))));
+        assert_eq!(parse_total("intr 1 2 3"), None);
         let stat = "77 (a (b) c) S 1 77 77 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 100";
-        assert_eq!(of_process(stat), Some(("a (b) c", second(300))));
-        assert_eq!(of_process("77"), None);
+        assert_eq!(parse_process(stat), Some(("a (b) c", second(300))));
+        assert_eq!(parse_process("77"), None);
     }
 
     #[test]
-    fn what_neither_bg_nor_the_server_used_was_used_by_others() {
+    fn remaining_processor_time_counts_as_other_processes() {
         let usage = |own: u64, all: u64, server: u64| Usage {
             own: Duration::from_millis(own),
             all: Some(Duration::from_millis(all)),
@@ -136,7 +136,7 @@ mod tests {
         let others = usage(100, 1000, 50).until(&usage(300, 2000, 450));
         assert_eq!(
             others,
-            Others {
+            UsageDelta {
                 own: Duration::from_millis(200),
                 others: Some(Duration::from_millis(400)),
                 stolen: Some(Duration::from_millis(100)),

@@ -10,26 +10,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::schedule::Schedule;
-use crate::model::draw::Drawn;
-use crate::verdict::measure::{Judged, Laboratory, Load, Measured, Moment, Trial};
+use crate::model::draw::DrawCounts;
+use crate::verdict::measure::{
+    Load, Measurements, ReadValidation, SecondMeasurements, Trial, TrialRunner,
+};
 
 /// The state shared between a process, its observers and those that control it.
 pub struct Live {
     control: watch::Sender<Control>,
     /// Set when no further trial may start.
-    over: AtomicBool,
-    seen: Mutex<Seen>,
+    ended: AtomicBool,
+    seen: Mutex<LiveState>,
 }
 
 /// A callback that runs after each second of a trial.
-pub type Tell = Box<dyn FnMut(&Live)>;
+pub type OnSecond = Box<dyn FnMut(&Live)>;
 
-/// A laboratory whose trials can be watched, changed and ended while they run: this process, or a group of clients.
-pub trait Watchable: Laboratory {
+/// A trial runner whose trials can be watched, changed and ended while they run: this process, or a group of clients.
+pub trait Watchable: TrialRunner {
     fn live(&self) -> &Arc<Live>;
 
     /// Sets the callback that runs after each second of a trial.
-    fn watch(&mut self, tell: Tell);
+    fn watch(&mut self, on_second: OnSecond);
 }
 
 /// The settings that workers follow.
@@ -46,7 +48,7 @@ pub(crate) struct Control {
 
 /// The results of the trial so far.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct LiveState {
     pub trial: Trial,
     /// Current number of emulated threads; in an open loop, the maximum.
     pub threads: u32,
@@ -57,12 +59,12 @@ pub struct Seen {
     /// True if the last completed second was in the measured time, not in the warm-up.
     pub counts: bool,
     /// Totals of the measured time, up to the last completed second.
-    pub total: Measured,
+    pub total: Measurements,
     /// Values of the last completed second, which may be in the warm-up.
-    pub second: Measured,
+    pub second: Measurements,
     /// Reasons for failed calls, with the number of calls that each affected. Limited to the first few reasons.
     pub failures: Vec<(String, u64)>,
-    next: Measured,
+    next: Measurements,
     fatal: Option<String>,
     /// Numbers of validated reads and of unpredictable reads at the end of the last second.
     judged: (u64, u64),
@@ -75,7 +77,7 @@ pub struct Seen {
 pub(crate) struct Interval {
     /// Number of the interval, as in the schedule.
     pub index: u64,
-    pub measured: Measured,
+    pub measured: Measurements,
     pub failures: Vec<(String, u64)>,
 }
 
@@ -84,18 +86,18 @@ const REASONS_MAX: usize = 16;
 
 impl Interval {
     /// Returns an empty interval. `drawn` must have no draws.
-    pub fn new(index: u64, drawn: Drawn) -> Interval {
+    pub fn new(index: u64, drawn: DrawCounts) -> Interval {
         Interval {
             index,
-            measured: Measured {
+            measured: Measurements {
                 drawn,
-                ..Measured::new(Duration::ZERO)
+                ..Measurements::new(Duration::ZERO)
             },
             failures: Vec::new(),
         }
     }
 
-    pub fn failed(&mut self, why: &str) {
+    pub fn count_failure(&mut self, why: &str) {
         count_reason(&mut self.failures, why, 1);
     }
 }
@@ -118,13 +120,13 @@ impl Live {
                 stop: true,
                 cancelled: true,
             }),
-            over: AtomicBool::new(false),
-            seen: Mutex::new(Seen::new(trial, 0)),
+            ended: AtomicBool::new(false),
+            seen: Mutex::new(LiveState::new(trial, 0)),
         }
     }
 
     /// Runs `look` on the current results. Workers do not wait for observers.
-    pub fn seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+    pub fn with_state<T>(&self, look: impl FnOnce(&LiveState) -> T) -> T {
         look(&self.lock())
     }
 
@@ -142,13 +144,13 @@ impl Live {
 
     /// Ends the trial now and prevents later trials from starting.
     pub fn end(&self) {
-        self.over.store(true, Ordering::SeqCst);
+        self.ended.store(true, Ordering::SeqCst);
         self.stop();
     }
 
     /// Returns whether [`end`](Live::end) was called.
     pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Returns the current settings.
@@ -171,7 +173,7 @@ impl Live {
     }
 
     /// Sets the validation results of the reads so far.
-    pub(crate) fn judged(&self, judged: Judged) {
+    pub(crate) fn set_validation(&self, judged: ReadValidation) {
         let mut seen = self.lock();
         if !seen.unjudged {
             seen.total.reads = Some(judged);
@@ -179,13 +181,13 @@ impl Live {
     }
 
     /// Marks the reads as not validated until the trial is over.
-    pub(super) fn unjudged(&self) {
+    pub(super) fn withdraw_validation(&self) {
         let mut seen = self.lock();
         seen.unjudged = true;
         seen.total.reads = None;
     }
 
-    pub(super) fn failed(&self) -> Option<String> {
+    pub(super) fn fatal_error(&self) -> Option<String> {
         self.lock().fatal.clone()
     }
 
@@ -199,7 +201,7 @@ impl Live {
     }
 
     pub(crate) fn begin(&self, trial: &Trial, threads: u32) {
-        *self.lock() = Seen::new(*trial, threads);
+        *self.lock() = LiveState::new(*trial, threads);
         // `is_over` is read under the lock, so that a concurrent `end` is not lost.
         self.control.send_modify(|control| {
             *control = Control {
@@ -211,7 +213,7 @@ impl Live {
         });
     }
 
-    pub(super) fn go(&self, schedule: Schedule) {
+    pub(super) fn start(&self, schedule: Schedule) {
         self.control
             .send_modify(|control| control.schedule = Some(schedule));
     }
@@ -232,23 +234,23 @@ impl Live {
     }
 
     /// Completes a second, for which all workers have sent their interval.
-    pub(crate) fn second_ended(&self, now_ns: u64, counts: bool) {
+    pub(crate) fn complete_second(&self, now_ns: u64, counts: bool) {
         let mut seen = self.lock();
         (seen.now_ns, seen.counts) = (now_ns, counts);
         seen.seconds += 1;
-        let fresh = Measured::new(Duration::from_secs(1));
+        let fresh = Measurements::new(Duration::from_secs(1));
         seen.second = std::mem::replace(&mut seen.next, fresh);
         let now = seen.total.reads.as_ref();
         if let Some((reads, unpredictable)) = now.map(|now| (now.reads, now.unpredictable)) {
             let before = std::mem::replace(&mut seen.judged, (reads, unpredictable));
-            seen.second.reads = Some(Judged {
+            seen.second.reads = Some(ReadValidation {
                 reads: reads - before.0,
                 unpredictable: unpredictable - before.1,
-                ..Judged::default()
+                ..ReadValidation::default()
             });
         }
         if counts {
-            let mut moment = Moment::new();
+            let mut moment = SecondMeasurements::new();
             if let Some(judged) = &seen.second.reads {
                 (moment.reads, moment.unpredictable) = (judged.reads, judged.unpredictable);
             }
@@ -256,15 +258,15 @@ impl Live {
                 moment
                     .latency
                     .add(&action.latency)
-                    .expect("histograms that grow as needed");
+                    .expect("the histogram resizes automatically");
                 moment.failed += action.failed.len();
             }
             seen.total.series.push(moment);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().expect("nobody panics while they look")
+    fn lock(&self) -> MutexGuard<'_, LiveState> {
+        self.seen.lock().expect("no panic while locked")
     }
 }
 
@@ -274,10 +276,10 @@ impl Default for Live {
     }
 }
 
-impl Seen {
-    fn new(trial: Trial, threads: u32) -> Seen {
-        let nothing = || Measured::new(Duration::from_secs(1));
-        Seen {
+impl LiveState {
+    fn new(trial: Trial, threads: u32) -> LiveState {
+        let nothing = || Measurements::new(Duration::from_secs(1));
+        LiveState {
             trial,
             threads,
             now_ns: 0,

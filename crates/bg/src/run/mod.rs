@@ -22,7 +22,7 @@
 //! | `budget` | the remaining actions of a trial bounded by a count |
 //! | `live` | the state that others can watch during the trial |
 //! | `online` | validates reads during the trial |
-//! | `under_way` | the oldest call in flight, which limits how far `online` can validate |
+//! | `in_flight` | the oldest call in flight, which limits how far `online` can validate |
 //! | `writer` | writes the trace |
 //! | `preflight` | samples the data store before the first trial |
 //!
@@ -40,6 +40,7 @@ mod call;
 mod clock;
 mod effort;
 mod emulate;
+mod in_flight;
 pub mod live;
 mod online;
 mod pace;
@@ -47,9 +48,8 @@ mod preflight;
 mod process;
 mod schedule;
 mod setup;
-mod under_way;
 mod worker;
 mod writer;
 
 pub use process::Process;
-pub use setup::{Conduct, Setup, Tracing};
+pub use setup::{RunOptions, Setup, Tracing};

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //!
-//! 1. No thread waits for online validation. If it falls [`BEHIND_MAX`] buffers behind, it gives up for the rest of the
+//! 1. No thread waits for online validation. If it falls [`QUEUE_MAX`] buffers behind, it gives up for the rest of the
 //!    trial and withdraws its results.
 //! 2. A worker's watermark follows the records that it covers. Validation advances to the smallest watermark of all
 //!    workers.
@@ -18,37 +18,42 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use larder_validate::record::Record;
-use larder_validate::trace::Online;
+use larder_validate::trace::OnlineValidator;
 
 use super::live::Live;
-use crate::verdict::judge::{self, Start};
+use crate::verdict::judge::{self, InitialState};
 
 /// Maximum number of trace buffers (1 MB each) in the queue.
-const BEHIND_MAX: usize = 64;
+const QUEUE_MAX: usize = 64;
 
 /// The time for which writes are kept in order to compute the age of stale answers, in nanoseconds.
 const HISTORY_NS: u64 = 10_000_000_000;
 
 /// Receives the records that the trace's thread has written.
-pub struct Judge {
-    sender: Option<SyncSender<Fed>>,
+pub struct OnlineJudge {
+    sender: Option<SyncSender<RecordBatch>>,
     thread: Option<JoinHandle<()>>,
     live: Arc<Live>,
 }
 
-struct Fed {
+struct RecordBatch {
     worker: usize,
     records: Vec<Record>,
     watermark: Option<u64>,
 }
 
-impl Judge {
+impl OnlineJudge {
     /// Starts the thread. `before`: the differences between the data store and the population at the start of the
     /// trial.
-    pub fn start(start: Start, before: &[Record], workers: usize, live: Arc<Live>) -> Judge {
-        let (sender, receiver) = sync_channel(BEHIND_MAX);
+    pub fn start(
+        start: InitialState,
+        before: &[Record],
+        workers: usize,
+        live: Arc<Live>,
+    ) -> OnlineJudge {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
         let options = judge::options(&start, 1);
-        let mut online = Online::new(start, &options, HISTORY_NS);
+        let mut online = OnlineValidator::new(start, &options, HISTORY_NS);
         online.feed(before);
         let thread = thread::Builder::new()
             .name("judge".to_owned())
@@ -57,7 +62,7 @@ impl Judge {
                 move || judge_all(online, workers, &receiver, &live)
             })
             .ok();
-        Judge {
+        OnlineJudge {
             sender: thread.is_some().then_some(sender),
             thread,
             live,
@@ -67,19 +72,19 @@ impl Judge {
     /// Queues a copy of the records, unless validation has given up.
     pub fn feed(&mut self, worker: usize, records: &[Record], watermark: Option<u64>) {
         let Some(sender) = &self.sender else { return };
-        let fed = Fed {
+        let fed = RecordBatch {
             worker,
             records: records.to_vec(),
             watermark,
         };
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = sender.try_send(fed) {
             self.sender = None;
-            self.live.unjudged();
+            self.live.withdraw_validation();
         }
     }
 }
 
-impl Drop for Judge {
+impl Drop for OnlineJudge {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
@@ -89,7 +94,12 @@ impl Drop for Judge {
     }
 }
 
-fn judge_all(mut online: Online<Start>, workers: usize, receiver: &Receiver<Fed>, live: &Live) {
+fn judge_all(
+    mut online: OnlineValidator<InitialState>,
+    workers: usize,
+    receiver: &Receiver<RecordBatch>,
+    live: &Live,
+) {
     let mut watermarks = vec![0; workers];
     let mut least = 0;
     for fed in receiver {
@@ -101,7 +111,7 @@ fn judge_all(mut online: Online<Start>, workers: usize, receiver: &Receiver<Fed>
         online.advance(now);
         if now > least {
             least = now;
-            live.judged(judge::summarize(online.report()));
+            live.set_validation(judge::summarize(online.report()));
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 
 use super::clock::Clock;
-use super::worker::Worker;
+use super::worker::RunWorker;
 
 /// The time by which the kernel timer fires before an event, because the kernel and the runtime need it to wake a task.
 const AHEAD_NS: u64 = 60_000;
@@ -29,11 +29,11 @@ pub struct Pace {
 
 struct Arrivals {
     turn: Mutex<Option<AsyncFd<std::os::fd::OwnedFd>>>,
-    process: RefCell<Process>,
+    process: RefCell<PoissonProcess>,
 }
 
 /// A Poisson process: events with exponentially distributed gaps.
-struct Process {
+struct PoissonProcess {
     random: Random,
     gap_ns: f64,
     next: f64,
@@ -46,7 +46,7 @@ impl Pace {
 
     /// Returns an open loop of `rate` events per second.
     pub fn open(rate: f64, random: Random) -> Pace {
-        let mut process = Process {
+        let mut process = PoissonProcess {
             random,
             gap_ns: 1e9 / rate,
             next: 0.0,
@@ -61,42 +61,42 @@ impl Pace {
     }
 
     /// Waits until an action is due and returns its scheduled start. In a closed loop, returns None immediately.
-    pub async fn moment(&self, clock: Clock) -> Option<u64> {
+    pub async fn wait_for_start(&self, clock: Clock) -> Option<u64> {
         let arrivals = self.arrivals.as_ref()?;
         let mut timer = arrivals.turn.lock().await;
-        let moment = arrivals.process.borrow().next as u64;
+        let scheduled_start = arrivals.process.borrow().next as u64;
         loop {
             let now = clock.now();
-            match moment.checked_sub(now) {
+            match scheduled_start.checked_sub(now) {
                 None | Some(0) => break,
                 Some(left) if left <= AHEAD_NS => tokio::task::yield_now().await,
                 Some(left) => wait(&mut timer, left - AHEAD_NS).await,
             }
         }
         arrivals.process.borrow_mut().step();
-        Some(moment)
+        Some(scheduled_start)
     }
 
     /// Counts the events in the measured time for which no thread was free until the end.
-    pub fn tell_unbegun(&self, worker: &Worker) {
+    pub fn count_missed_starts(&self, worker: &RunWorker) {
         let Some(arrivals) = &self.arrivals else {
             return;
         };
-        if worker.ended_by_count() {
+        if worker.is_budget_spent() {
             return;
         }
         let mut process = arrivals.process.borrow_mut();
         let now = worker.schedule.clock.now().min(worker.schedule.end);
-        let mut unbegun = 0;
+        let mut missed_starts = 0;
         while (process.next as u64) < now {
-            unbegun += u64::from(worker.schedule.covers(process.next as u64));
+            missed_starts += u64::from(worker.schedule.covers(process.next as u64));
             process.step();
         }
-        worker.interval.borrow_mut().measured.unbegun += unbegun;
+        worker.interval.borrow_mut().measured.missed_starts += missed_starts;
     }
 }
 
-impl Process {
+impl PoissonProcess {
     fn step(&mut self) {
         self.next += self.random.exponential() * self.gap_ns;
     }
@@ -110,7 +110,7 @@ async fn wait(timer: &mut Option<AsyncFd<std::os::fd::OwnedFd>>, nanoseconds: u6
         // SAFETY: an owned descriptor stays the same for its whole lifetime, and is closed only when the AsyncFd that
         // it moves into is dropped.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-        fd.expect("a timer can be waited for")
+        fd.expect("the timer can be registered")
     });
     let spec = Itimerspec {
         it_interval: Timespec {
@@ -122,7 +122,7 @@ async fn wait(timer: &mut Option<AsyncFd<std::os::fd::OwnedFd>>, nanoseconds: u6
             tv_nsec: (nanoseconds % 1_000_000_000).max(1) as i64,
         },
     };
-    timerfd_settime(fd.get_ref(), TimerfdTimerFlags::empty(), &spec).expect("a time to come");
+    timerfd_settime(fd.get_ref(), TimerfdTimerFlags::empty(), &spec).expect("a valid time");
     if let Ok(mut ready) = fd.readable().await {
         let mut count = [0; 8];
         // Reading consumes the expiration. If the timer has not expired, the wake-up was spurious, and the caller

@@ -12,7 +12,7 @@ use crate::stores::contract::{Client, Profile};
 
 /// Number of members read. They are drawn as in the trial, so that members that an earlier run changed are the most
 /// likely to be read.
-const LOOKS: u32 = 64;
+const SAMPLE_SIZE: u32 = 64;
 
 /// Compares a sample of the members with the population.
 ///
@@ -21,10 +21,10 @@ const LOOKS: u32 = 64;
 /// A member differs from the population. The message names the first such member and the remedy.
 pub(super) async fn check(client: &dyn Client, setup: &Setup) -> Result<(), String> {
     let mut random = Random::stream(setup.seed, u64::MAX);
-    for _ in 0..LOOKS {
+    for _ in 0..SAMPLE_SIZE {
         let member = setup.drawing.draw(&mut random);
         let look = client.view_profile(member, member);
-        let Ok(Ok(found)) = timeout(setup.conduct.timeout, look).await else {
+        let Ok(Ok(found)) = timeout(setup.run_options.timeout, look).await else {
             return Ok(());
         };
         compare(setup, member, &found)?;
@@ -35,10 +35,10 @@ pub(super) async fn check(client: &dyn Client, setup: &Setup) -> Result<(), Stri
 fn compare(setup: &Setup, member: u32, found: &Profile) -> Result<(), String> {
     let population = &setup.population;
     let name = setup.store.name();
-    let todo = "load it with the options of this run (bg load, or bg run --load)";
+    let advice = "load it with the options of this run (bg load, or bg run --load)";
     if found.wrong > 0 {
         return Err(format!(
-            "{name} does not hold this population: the profile of member {member} is not there or another; {todo}"
+            "{name} does not contain this population: the profile of member {member} is missing or different; {advice}"
         ));
     }
     let friends = u64::from(population.friend_count(member));
@@ -51,7 +51,7 @@ fn compare(setup: &Setup, member: u32, found: &Profile) -> Result<(), String> {
     for (what, found, expected) in counts {
         if found != expected {
             return Err(format!(
-                "{name} is not as it was loaded: member {member} has {found} {what}, not {expected}; {todo}"
+                "{name} has changed since it was loaded: member {member} has {found} {what} instead of {expected}; {advice}"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The laboratory of a single process: starts the workers of a trial, adds up their results and has the reads
+//! The trial runner of a single process: starts the workers of a trial, adds up their results and has the reads
 //! validated.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::budget::Budget;
-use super::live::{Interval, Live, Tell, Watchable};
+use super::live::{Interval, Live, OnSecond, Watchable};
 use super::schedule::Schedule;
 use super::setup::{Setup, Tracing};
 use super::{effort, worker, writer};
@@ -21,7 +21,9 @@ use crate::model::state::State;
 use crate::stores::load;
 use crate::stores::notes::{self, Claim};
 use crate::verdict::judge;
-use crate::verdict::measure::{ActionMeasured, Effort, Enough, Laboratory, Load, Measured, Trial};
+use crate::verdict::measure::{
+    ActionMeasurements, Effort, Load, Measurements, StopCondition, Trial, TrialRunner,
+};
 use crate::verdict::scratch::Scratch;
 use crate::verdict::trace;
 
@@ -33,13 +35,13 @@ pub struct Process {
     cells: Arc<Cells>,
     trials: u32,
     /// True if the data store held the population when `state` was created.
-    known: bool,
+    state_is_known: bool,
     /// The name under which this writer is registered with the data store.
     name: String,
     /// The claim of the last trial.
     claim: Option<Claim>,
     online: bool,
-    on_second: Option<Tell>,
+    on_second: Option<OnSecond>,
     gate: Option<Gate>,
 }
 
@@ -47,7 +49,7 @@ pub struct Process {
 type Gate = Box<dyn FnMut() -> Result<(), String>>;
 
 /// The data that workers share.
-pub(super) struct Shared<'a> {
+pub(super) struct TrialContext<'a> {
     pub setup: &'a Arc<Setup>,
     pub state: &'a Arc<State>,
     pub live: &'a Live,
@@ -56,11 +58,11 @@ pub(super) struct Shared<'a> {
     /// Set if the trial is bounded by a count.
     pub budget: Option<Arc<Budget>>,
     /// True if it is unknown whether the data store holds the population.
-    pub unseen: bool,
+    pub check_sample: bool,
 }
 
 /// A message from a worker to its process.
-pub(super) enum Message {
+pub(super) enum WorkerMessage {
     Connected(Result<(), String>),
     /// Each worker sends each interval once, in order, unless it stops early.
     Interval(Box<Interval>),
@@ -69,7 +71,7 @@ pub(super) enum Message {
 }
 
 /// Number of scratch folders that this process has made.
-static SCRATCHES: AtomicU32 = AtomicU32::new(0);
+static SCRATCH_FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 /// Maximum number of emulated threads of one process. Each is a task with a call in flight.
 const THREADS_MAX: u32 = 1 << 20;
@@ -83,37 +85,37 @@ impl Process {
     pub fn new(setup: Setup) -> Result<Process, String> {
         setup.population.check().map_err(|why| why.to_string())?;
         if setup.workers == 0 {
-            return Err("--workers 0: there must be one at least".to_owned());
+            return Err("--workers 0: must be at least 1".to_owned());
         }
         if setup.drawing.size() < 2 {
-            return Err("members: two at least are needed to act on each other".to_owned());
+            return Err("--members: each client needs at least 2 members".to_owned());
         }
-        if setup.conduct.timeout.is_zero() {
-            return Err("--timeout 0: every action would be of unknown outcome".to_owned());
+        if setup.run_options.timeout.is_zero() {
+            return Err("--timeout 0: every call would time out".to_owned());
         }
         for (option, value) in [
-            ("--top", setup.conduct.top),
-            ("--tries", setup.conduct.tries),
-            ("--threads-max", setup.conduct.threads_max),
+            ("--top", setup.run_options.top),
+            ("--tries", setup.run_options.tries),
+            ("--threads-max", setup.run_options.threads_max),
         ] {
             if value == 0 {
-                return Err(format!("{option} 0: there must be one at least"));
+                return Err(format!("{option} 0: must be at least 1"));
             }
         }
         let resources = setup.mix.actions().any(|action| action.needs_resources());
         if resources && setup.population.resources == 0 {
             return Err(format!(
-                "--resources 0: the mix {} looks at resources",
+                "--resources 0: the mix {} reads resources",
                 setup.mix.name()
             ));
         }
         Ok(Process {
             state: Arc::new(State::new(setup.population.clone())),
             live: Arc::new(Live::new()),
-            cells: Arc::new(Cells::of(&setup.drawing)),
+            cells: Arc::new(Cells::new(&setup.drawing)),
             trials: 0,
-            known: false,
-            name: notes::unique(),
+            state_is_known: false,
+            name: notes::unique_name(),
             claim: None,
             online: false,
             on_second: None,
@@ -132,18 +134,18 @@ impl Process {
     }
 
     /// Also validates reads while trials run, for observers. This costs processor time and requires traced reads.
-    pub fn judge_online(&mut self) {
+    pub fn validate_online(&mut self) {
         self.online = true;
     }
 
     /// Registers this process under the name of a run that has several processes.
-    pub fn part_of(&mut self, run: &str) {
+    pub fn set_run_name(&mut self, run: &str) {
         run.clone_into(&mut self.name);
     }
 
     /// Sets the callback that runs after each second of a trial.
-    pub fn on_second(&mut self, tell: impl FnMut(&Live) + 'static) {
-        self.on_second = Some(Box::new(tell));
+    pub fn on_second(&mut self, callback: impl FnMut(&Live) + 'static) {
+        self.on_second = Some(Box::new(callback));
     }
 
     /// Sets the callback that runs in each trial once all workers are connected. The trial starts when it returns.
@@ -156,13 +158,13 @@ impl Process {
     /// # Errors
     ///
     /// The load failed or was ended early.
-    pub fn load(&mut self, tell: &mut dyn FnMut(load::Progress)) -> Result<(), String> {
+    pub fn load(&mut self, on_progress: &mut dyn FnMut(load::Progress)) -> Result<(), String> {
         load::load(
             &self.setup.store,
             &self.setup.population,
             self.setup.workers,
             &mut |progress| {
-                tell(progress);
+                on_progress(progress);
                 if self.live.is_over() {
                     ControlFlow::Break(())
                 } else {
@@ -171,7 +173,7 @@ impl Process {
             },
         )?;
         self.state = Arc::new(State::new(self.setup.population.clone()));
-        self.known = true;
+        self.state_is_known = true;
         self.claim = None;
         Ok(())
     }
@@ -183,14 +185,14 @@ impl Process {
     /// These members cannot produce the load, or the trace cannot be written to its folder.
     pub fn check(&self, trial: &Trial) -> Result<(), String> {
         let threads = match trial.load {
-            Load::Threads(0) => return Err("--threads 0: there must be one at least".to_owned()),
+            Load::Threads(0) => return Err("--threads 0: must be at least 1".to_owned()),
             Load::Threads(threads) => threads,
             Load::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
                 return Err(format!(
                     "--rate {rate}: must be more than 0 and at most 10^9"
                 ));
             }
-            Load::Rate(_) => self.setup.conduct.threads_max,
+            Load::Rate(_) => self.setup.run_options.threads_max,
         };
         if threads > THREADS_MAX {
             return Err(format!(
@@ -198,16 +200,16 @@ impl Process {
             ));
         }
         let members = self.setup.drawing.size();
-        if self.setup.conduct.unique_reads && threads > members {
+        if self.setup.run_options.unique_reads && threads > members {
             return Err(format!(
-                "{threads} threads are more than the {members} members they act as; allow several threads a member with --shared-reads, or take more members"
+                "{threads} threads need as many members, but there are {members}; use --shared-reads to let threads share members, or increase --members"
             ));
         }
         if trial.duration.is_zero() {
-            return Err("--duration 0: nothing would be measured".to_owned());
+            return Err("--duration 0: must be more than 0".to_owned());
         }
         if trial.actions == Some(0) {
-            return Err("--actions 0: nothing would be measured".to_owned());
+            return Err("--actions 0: must be at least 1".to_owned());
         }
         if let (Tracing::Keep(folder), 0) = (&self.setup.tracing, self.trials) {
             trace::make_folder(folder)?;
@@ -221,7 +223,7 @@ impl Process {
             Tracing::Scratch => Some(std::env::temp_dir().join(format!(
                 "bg-trace-{}-{}",
                 std::process::id(),
-                SCRATCHES.fetch_add(1, Ordering::Relaxed)
+                SCRATCH_FOLDERS.fetch_add(1, Ordering::Relaxed)
             ))),
             Tracing::Keep(folder) if self.trials == 1 => Some(folder.clone()),
             Tracing::Keep(folder) => Some(folder.join(format!("trial-{}", self.trials))),
@@ -234,13 +236,13 @@ impl Watchable for Process {
         &self.live
     }
 
-    fn watch(&mut self, tell: Tell) {
-        self.on_second = Some(tell);
+    fn watch(&mut self, on_second: OnSecond) {
+        self.on_second = Some(on_second);
     }
 }
 
-impl Laboratory for Process {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+impl TrialRunner for Process {
+    fn run(&mut self, trial: &Trial) -> Result<Measurements, String> {
         self.run_until(trial, &|_, _| false)
     }
 
@@ -248,17 +250,21 @@ impl Laboratory for Process {
         self.live.is_over()
     }
 
-    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+    fn run_until(
+        &mut self,
+        trial: &Trial,
+        should_stop: StopCondition<'_>,
+    ) -> Result<Measurements, String> {
         self.check(trial)?;
         if self.is_over() {
-            return Err("it was told to end before the trial began".to_owned());
+            return Err("the run was stopped before the trial began".to_owned());
         }
-        if self.setup.store.is_volatile() && !self.known {
+        if self.setup.store.is_volatile() && !self.state_is_known {
             self.load(&mut |_| {})?;
         }
         let (store, population) = (&self.setup.store, &self.setup.population);
-        if !store.is_hollow() {
-            let look = Claim::look(store, population, &self.name, self.claim.as_ref());
+        if !store.skips_validation() {
+            let look = Claim::verify_load(store, population, &self.name, self.claim.as_ref());
             self.claim = Some(look?);
         }
         if let Some(actions) = trial.warmup_actions {
@@ -271,15 +277,15 @@ impl Laboratory for Process {
         let writer = folder
             .as_deref()
             .map(|folder| {
-                let online = self.online && !self.setup.store.is_hollow();
+                let online = self.online && !self.setup.store.skips_validation();
                 writer::Writer::create(folder, &self.setup, &self.state, &self.live, online)
             })
             .transpose()?;
         let mut gate = self.gate.take();
         // If there was a warm-up by count, it has already passed the gate.
         let measured = match trial.warmup_actions {
-            None => self.experiment(trial, writer.as_ref(), gate.as_mut(), enough),
-            Some(_) => self.experiment(trial, writer.as_ref(), None, enough),
+            None => self.experiment(trial, writer.as_ref(), gate.as_mut(), should_stop),
+            Some(_) => self.experiment(trial, writer.as_ref(), None, should_stop),
         };
         self.gate = gate;
         let mut measured = measured?;
@@ -288,7 +294,7 @@ impl Laboratory for Process {
         }
         if let (Some(writer), Some(folder)) = (writer, folder) {
             writer.finish()?;
-            if !self.setup.store.is_hollow() {
+            if !self.setup.store.skips_validation() {
                 measured.reads = Some(judge::judge_folder(&folder, self.setup.workers)?);
             }
         }
@@ -305,9 +311,9 @@ impl Process {
         let warmed = self.experiment(&counted, None, gate.as_mut(), &|_, _| false);
         (self.gate, self.on_second) = (gate, on_second);
         let warmed = warmed?;
-        let due = |one: &ActionMeasured| one.calls() + one.skipped;
+        let due = |one: &ActionMeasurements| one.calls() + one.skipped;
         if warmed.actions.iter().map(due).sum::<u64>() < actions {
-            Err("it was told to end during the warm-up".to_owned())
+            Err("the run was stopped during the warm-up".to_owned())
         } else {
             Ok(())
         }
@@ -319,23 +325,23 @@ impl Process {
         trial: &Trial,
         writer: Option<&writer::Writer>,
         mut gate: Option<&mut Gate>,
-        enough: Enough<'_>,
-    ) -> Result<Measured, String> {
+        should_stop: StopCondition<'_>,
+    ) -> Result<Measurements, String> {
         let threads = match trial.load {
             Load::Threads(threads) => threads,
-            Load::Rate(_) => self.setup.conduct.threads_max,
+            Load::Rate(_) => self.setup.run_options.threads_max,
         };
         self.live.begin(trial, threads);
         let (sender, receiver) = channel();
         let store = &self.setup.store;
-        let shared = Shared {
+        let shared = TrialContext {
             setup: &self.setup,
             state: &self.state,
             live: &self.live,
             cells: &self.cells,
             load: trial.load,
             budget: trial.actions.map(|actions| Arc::new(Budget::new(actions))),
-            unseen: !self.known && !store.is_hollow() && !store.is_faulty(),
+            check_sample: !self.state_is_known && !store.skips_validation() && !store.is_faulty(),
         };
         let mut on_second = self.on_second.take();
         let measured = thread::scope(|scope| {
@@ -345,16 +351,20 @@ impl Process {
                 thread::Builder::new()
                     .name(format!("worker {index}"))
                     .spawn_scoped(scope, move || {
-                        worker::work(shared, index, recorder, &sender);
+                        worker::run_worker(shared, index, recorder, &sender);
                     })
-                    .expect("threads can be made");
+                    .expect("the system can create threads");
             }
             drop(sender);
             let mut after_second = |measured: bool, elapsed: Duration| {
-                if let Some(tell) = &mut on_second {
-                    tell(&self.live);
+                if let Some(callback) = &mut on_second {
+                    callback(&self.live);
                 }
-                if measured && self.live.seen(|seen| enough(&seen.total, elapsed)) {
+                if measured
+                    && self
+                        .live
+                        .with_state(|seen| should_stop(&seen.total, elapsed))
+                {
                     self.live.stop();
                 }
             };
@@ -363,14 +373,14 @@ impl Process {
                 .and_then(|()| self.claim())
                 .and_then(|()| gate.as_mut().map_or(Ok(()), |gate| gate()))
                 .map(|()| Schedule::start(trial))
-                .inspect(|schedule| self.live.go(*schedule))
+                .inspect(|schedule| self.live.start(*schedule))
                 .and_then(|schedule| self.collect(schedule, trial, &receiver, &mut after_second));
             self.live.cancel();
             collected
         });
         self.on_second = on_second;
         let measured = measured?;
-        self.known = true;
+        self.state_is_known = true;
         Ok(measured)
     }
 
@@ -383,11 +393,11 @@ impl Process {
         }
     }
 
-    fn wait_for_connections(&self, receiver: &Receiver<Message>) -> Result<(), String> {
+    fn wait_for_connections(&self, receiver: &Receiver<WorkerMessage>) -> Result<(), String> {
         for _ in 0..self.setup.workers {
             match receiver.recv() {
-                Ok(Message::Connected(Ok(()))) => {}
-                Ok(Message::Connected(Err(why))) => {
+                Ok(WorkerMessage::Connected(Ok(()))) => {}
+                Ok(WorkerMessage::Connected(Err(why))) => {
                     return Err(why);
                 }
                 Ok(_) => unreachable!("a worker connects before anything else"),
@@ -402,37 +412,38 @@ impl Process {
         &self,
         schedule: Schedule,
         trial: &Trial,
-        receiver: &Receiver<Message>,
+        receiver: &Receiver<WorkerMessage>,
         after_second: &mut dyn FnMut(bool, Duration),
-    ) -> Result<Measured, String> {
+    ) -> Result<Measurements, String> {
         let processes = self.setup.store.processes();
         let mut usage = effort::Usage::now(processes);
         let (mut ended, mut busiest) = (0, Duration::ZERO);
-        // `complete` is the next interval to be completed. `told` has the number of workers that have sent that
+        // `complete` is the next interval to be completed. `reported` holds the number of workers that have sent that
         // interval, and each later one.
-        let (mut complete, mut told) = (0u64, VecDeque::new());
+        let (mut complete, mut reported) = (0u64, VecDeque::new());
         while ended < self.setup.workers {
             let interval = match receiver.recv() {
-                Ok(Message::Interval(interval)) => interval,
-                Ok(Message::Ended(worker)) => {
+                Ok(WorkerMessage::Interval(interval)) => interval,
+                Ok(WorkerMessage::Ended(worker)) => {
                     ended += 1;
                     busiest = busiest.max(worker);
                     continue;
                 }
-                Ok(Message::Connected(_)) => unreachable!("all workers are connected"),
-                Err(_) => return Err("a worker ended before its time".to_owned()),
+                Ok(WorkerMessage::Connected(_)) => unreachable!("all workers are connected"),
+                Err(_) => return Err("a worker ended before the trial".to_owned()),
             };
             let place = (interval.index - complete) as usize;
-            if told.len() <= place {
-                told.resize(place + 1, 0);
+            if reported.len() <= place {
+                reported.resize(place + 1, 0);
             }
-            told[place] += 1;
+            reported[place] += 1;
             self.live
                 .add(&interval, schedule.is_measured(interval.index));
-            while told.front() == Some(&self.setup.workers) {
-                told.pop_front();
+            while reported.front() == Some(&self.setup.workers) {
+                reported.pop_front();
                 let end = schedule.interval_end(complete);
-                self.live.second_ended(end, schedule.is_measured(complete));
+                self.live
+                    .complete_second(end, schedule.is_measured(complete));
                 complete += 1;
                 if end == schedule.measured_from {
                     usage = effort::Usage::now(processes);
@@ -442,17 +453,18 @@ impl Process {
                 after_second(counts, Duration::from_nanos(elapsed));
             }
         }
-        if !told.is_empty() {
+        if !reported.is_empty() {
             let now = schedule.clock.now();
-            self.live.second_ended(now, schedule.is_measured(complete));
+            self.live
+                .complete_second(now, schedule.is_measured(complete));
         }
         let used = usage.until(&effort::Usage::now(processes));
         let stopped = schedule.clock.now().min(schedule.end);
         let duration = Duration::from_nanos(stopped.saturating_sub(schedule.measured_from));
-        if let Some(why) = self.live.failed() {
+        if let Some(why) = self.live.fatal_error() {
             return Err(why);
         }
-        let mut measured = self.live.seen(|seen| seen.total.clone());
+        let mut measured = self.live.with_state(|seen| seen.total.clone());
         measured.duration = duration.min(trial.duration);
         measured.effort = Some(Effort {
             cpu: used.own,

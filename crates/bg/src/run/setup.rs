@@ -16,7 +16,7 @@ pub struct Setup {
     pub population: Arc<Population>,
     pub mix: Mix,
     pub drawing: Drawing,
-    pub conduct: Conduct,
+    pub run_options: RunOptions,
     /// Number of operating system threads. Each has at least one connection of its own.
     pub workers: usize,
     pub tracing: Tracing,
@@ -26,7 +26,7 @@ pub struct Setup {
 
 /// Behaviour of members and their emulated threads.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Conduct {
+pub struct RunOptions {
     /// Delay between the actions of a session.
     pub think: Duration,
     /// Delay before each session, or before each action that belongs to no session.
@@ -43,9 +43,9 @@ pub struct Conduct {
     pub threads_max: u32,
 }
 
-impl Default for Conduct {
-    fn default() -> Conduct {
-        Conduct {
+impl Default for RunOptions {
+    fn default() -> RunOptions {
+        RunOptions {
             think: Duration::ZERO,
             between: Duration::ZERO,
             timeout: Duration::from_secs(5),

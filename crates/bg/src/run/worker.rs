@@ -15,12 +15,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::budget::Budget;
+use super::in_flight::InFlightCalls;
 use super::live::{Control, Interval};
 use super::pace::Pace;
-use super::process::{Message, Shared};
+use super::process::{TrialContext, WorkerMessage};
 use super::schedule::Schedule;
-use super::setup::{Conduct, Setup};
-use super::under_way::UnderWay;
+use super::setup::{RunOptions, Setup};
 use super::writer::Recorder;
 use super::{effort, emulate, preflight};
 use crate::model::draw::Cells;
@@ -33,7 +33,7 @@ use crate::verdict::measure::Load;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The data that the emulated threads of one worker share.
-pub(super) struct Worker {
+pub(super) struct RunWorker {
     pub index: usize,
     pub setup: Arc<Setup>,
     pub state: Arc<State>,
@@ -55,7 +55,7 @@ pub(super) struct Worker {
     /// Number of calls in flight.
     pub calls: Cell<u32>,
     /// Start times of the calls in flight.
-    pub under_way: UnderWay,
+    pub in_flight: InFlightCalls,
     /// Notified when the last call in flight has ended.
     pub idle: Notify,
     pub sessions: Cell<u32>,
@@ -63,31 +63,31 @@ pub(super) struct Worker {
     pub instant: Cell<u32>,
 }
 
-impl Worker {
-    pub fn conduct(&self) -> &Conduct {
-        &self.setup.conduct
+impl RunWorker {
+    pub fn run_options(&self) -> &RunOptions {
+        &self.setup.run_options
     }
 }
 
 /// Runs a worker, from connecting to reporting its processor time.
-pub(super) fn work(
-    shared: &Shared<'_>,
+pub(super) fn run_worker(
+    shared: &TrialContext<'_>,
     index: usize,
     recorder: Option<Recorder>,
-    sender: &Sender<Message>,
+    sender: &Sender<WorkerMessage>,
 ) {
     // Sending fails only if the receiver has given up.
-    let tell = |message| drop(sender.send(message));
+    let send = |message| drop(sender.send(message));
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(Default::default())
     {
         Ok(runtime) => runtime,
-        Err(why) => return tell(Message::Connected(Err(why.to_string()))),
+        Err(why) => return send(WorkerMessage::Connected(Err(why.to_string()))),
     };
     let connected = runtime.block_on(async {
         let (store, population) = (&shared.setup.store, shared.setup.population.clone());
-        let failed = |why: String| notes::unreached(&**store, &why);
+        let failed = |why: String| notes::unreachable_message(&**store, &why);
         let client = match timeout(CONNECT_TIMEOUT, store.connect(population)).await {
             Ok(Ok(client)) => client,
             Ok(Err(why)) => return Err(failed(why.to_string())),
@@ -98,28 +98,28 @@ pub(super) fn work(
                 )));
             }
         };
-        if shared.unseen && index == 0 {
+        if shared.check_sample && index == 0 {
             preflight::check(&*client, shared.setup).await?;
         }
         Ok(client)
     });
     let client = match connected {
         Ok(client) => client,
-        Err(why) => return tell(Message::Connected(Err(why))),
+        Err(why) => return send(WorkerMessage::Connected(Err(why))),
     };
     let control = shared.live.watch();
-    tell(Message::Connected(Ok(())));
-    runtime.block_on(supervise(shared, index, client, recorder, control, &tell));
+    send(WorkerMessage::Connected(Ok(())));
+    runtime.block_on(supervise(shared, index, client, recorder, control, &send));
     drop(runtime);
 }
 
 async fn supervise(
-    shared: &Shared<'_>,
+    shared: &TrialContext<'_>,
     index: usize,
     client: Rc<dyn Client>,
     recorder: Option<Recorder>,
     mut control: watch::Receiver<Control>,
-    tell: &dyn Fn(Message),
+    send: &dyn Fn(WorkerMessage),
 ) {
     let started = control.wait_for(|control| control.schedule.is_some() || control.cancelled);
     let Some(schedule) = started.await.ok().and_then(|control| control.schedule) else {
@@ -127,7 +127,7 @@ async fn supervise(
     };
     let setup = shared.setup;
     let workers = setup.workers as u32;
-    let worker = Rc::new(Worker {
+    let worker = Rc::new(RunWorker {
         index,
         setup: setup.clone(),
         state: shared.state.clone(),
@@ -149,7 +149,7 @@ async fn supervise(
         threads: Cell::new(0),
         stopped: Cell::new(false),
         calls: Cell::new(0),
-        under_way: UnderWay::default(),
+        in_flight: InFlightCalls::default(),
         idle: Notify::new(),
         sessions: Cell::new(0),
         instant: Cell::new(0),
@@ -164,7 +164,7 @@ async fn supervise(
             break;
         }
         let share = now.threads / workers + u32::from((index as u32) < now.threads % workers);
-        staff(&worker, share, &mut tasks);
+        spawn_missing(&worker, share, &mut tasks);
         let end = schedule.interval_end(interval);
         tokio::select! {
             biased;
@@ -177,13 +177,13 @@ async fn supervise(
                 if end == schedule.measured_from {
                     cpu = effort::thread_cpu();
                 }
-                let watermark = worker.under_way.tick(schedule.clock.now());
+                let watermark = worker.in_flight.tick(schedule.clock.now());
                 if let Some(recorder) = worker.recorder.borrow_mut().as_mut() {
                     recorder.tick(watermark);
                 }
                 interval += 1;
                 let fresh = Box::new(Interval::new(interval, worker.cells.empty()));
-                tell(Message::Interval(worker.interval.replace(fresh)));
+                send(WorkerMessage::Interval(worker.interval.replace(fresh)));
             }
         }
     }
@@ -192,14 +192,14 @@ async fn supervise(
     while worker.calls.get() > 0 {
         worker.idle.notified().await;
     }
-    worker.pace.tell_unbegun(&worker);
+    worker.pace.count_missed_starts(&worker);
     let last = Box::new(Interval::new(interval + 1, worker.cells.empty()));
-    tell(Message::Interval(worker.interval.replace(last)));
-    tell(Message::Ended(cpu));
+    send(WorkerMessage::Interval(worker.interval.replace(last)));
+    send(WorkerMessage::Ended(cpu));
 }
 
 /// Spawns missing emulated threads. Surplus threads end on their own.
-fn staff(worker: &Rc<Worker>, share: u32, tasks: &mut Vec<JoinHandle<()>>) {
+fn spawn_missing(worker: &Rc<RunWorker>, share: u32, tasks: &mut Vec<JoinHandle<()>>) {
     worker.threads.set(share);
     for place in 0..share {
         let missing = match tasks.get(place as usize) {

@@ -23,7 +23,7 @@ use larder_validate::record::{Encoder, RECORD_SIZE, Record};
 use super::live::Live;
 use super::{Setup, online};
 use crate::model::state::State;
-use crate::verdict::judge::Start;
+use crate::verdict::judge::InitialState;
 use crate::verdict::trace::{self, BEFORE, Parameters};
 
 /// Number of records in a buffer.
@@ -37,8 +37,8 @@ const BUFFERS_MAX: usize = 16;
 
 /// A trace being written.
 pub struct Writer {
-    sender: SyncSender<Full>,
-    empty: Pool,
+    sender: SyncSender<FullBuffer>,
+    empty: BufferPool,
     online: bool,
     thread: JoinHandle<Result<(), String>>,
 }
@@ -47,20 +47,20 @@ pub struct Writer {
 pub struct Recorder {
     worker: usize,
     buffer: Vec<Record>,
-    sender: SyncSender<Full>,
-    empty: Pool,
+    sender: SyncSender<FullBuffer>,
+    empty: BufferPool,
     /// True if reads are validated during the trial.
     online: bool,
 }
 
-struct Full {
+struct FullBuffer {
     worker: usize,
     records: Vec<Record>,
     /// All calls of the worker that started before this instant have been recorded.
     watermark: Option<u64>,
 }
 
-type Pool = Arc<Mutex<Vec<Vec<Record>>>>;
+type BufferPool = Arc<Mutex<Vec<Vec<Record>>>>;
 
 impl Writer {
     /// Creates the trace and starts the thread that writes it.
@@ -76,22 +76,23 @@ impl Writer {
         online: bool,
     ) -> Result<Writer, String> {
         trace::make_folder(folder)?;
-        let parameters = Parameters::new(setup.store.name(), &setup.population, setup.conduct.top);
+        let parameters =
+            Parameters::new(setup.store.name(), &setup.population, setup.run_options.top);
         parameters.save(folder, &setup.population)?;
         let mut first = Trace::create(folder.join(BEFORE))?;
         let mut records = Vec::new();
-        trace::before(state, &mut |record| records.push(record));
+        trace::visit_initial_changes(state, &mut |record| records.push(record));
         first.append(&records)?;
         first.finish()?;
         let judge = online.then(|| {
-            let start = Start::new(setup.population.as_ref().clone(), setup.conduct.top);
-            online::Judge::start(start, &records, setup.workers, live.clone())
+            let start = InitialState::new(setup.population.as_ref().clone(), setup.run_options.top);
+            online::OnlineJudge::start(start, &records, setup.workers, live.clone())
         });
         let traces = (0..setup.workers)
             .map(|worker| Trace::create(folder.join(format!("worker-{worker:03}.trace"))))
             .collect::<Result<Vec<Trace>, String>>()?;
         let (sender, receiver) = sync_channel(BUFFERS_MAX);
-        let empty = Pool::default();
+        let empty = BufferPool::default();
         let thread = thread::Builder::new()
             .name("trace".to_owned())
             .spawn({
@@ -104,7 +105,7 @@ impl Writer {
                     })
                 }
             })
-            .map_err(|why| format!("no thread for the trace: {why}"))?;
+            .map_err(|why| format!("cannot start the thread that writes the trace: {why}"))?;
         Ok(Writer {
             sender,
             empty,
@@ -143,7 +144,7 @@ impl Recorder {
                 .last()
                 .is_none_or(|last| (last.session, last.span) != (record.session, record.span))
         {
-            self.hand_over(None);
+            self.send_buffer(None);
         }
         self.buffer.push(record);
     }
@@ -151,16 +152,16 @@ impl Recorder {
     /// Marks that all calls that started before this instant have been recorded, for online validation.
     pub fn tick(&mut self, watermark: u64) {
         if self.online {
-            self.hand_over(Some(watermark));
+            self.send_buffer(Some(watermark));
         }
     }
 
-    fn hand_over(&mut self, watermark: Option<u64>) {
-        let next = self.empty.lock().expect("nobody panics within").pop();
+    fn send_buffer(&mut self, watermark: Option<u64>) {
+        let next = self.empty.lock().expect("no panic while locked").pop();
         let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_RECORDS));
         let records = std::mem::replace(&mut self.buffer, next);
         // The thread receives until all recorders are dropped, even after an error, so sending cannot fail.
-        let _ = self.sender.send(Full {
+        let _ = self.sender.send(FullBuffer {
             worker: self.worker,
             records,
             watermark,
@@ -170,15 +171,15 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.hand_over(None);
+        self.send_buffer(None);
     }
 }
 
 fn write_all(
     mut traces: Vec<Trace>,
-    receiver: &Receiver<Full>,
-    empty: &Pool,
-    mut judge: Option<online::Judge>,
+    receiver: &Receiver<FullBuffer>,
+    empty: &BufferPool,
+    mut judge: Option<online::OnlineJudge>,
 ) -> Result<(), String> {
     while let Ok(mut full) = receiver.recv() {
         traces[full.worker].append(&full.records)?;
@@ -188,7 +189,7 @@ fn write_all(
         full.records.clear();
         empty
             .lock()
-            .expect("nobody panics within")
+            .expect("no panic while locked")
             .push(full.records);
     }
     traces.into_iter().try_for_each(Trace::finish)

@@ -61,7 +61,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns whether the results are meaningless, so that they are not validated.
-    fn is_hollow(&self) -> bool {
+    fn skips_validation(&self) -> bool {
         false
     }
 
@@ -176,7 +176,7 @@ impl Profile {
         image: Option<&[u8]>,
     ) {
         let contents = population.contents();
-        let right = contents.is(Owner::Profile(owner), population.profile_size(), attributes)
+        let right = contents.matches(Owner::Profile(owner), population.profile_size(), attributes)
             && is_image(&contents, Owner::Image(owner), population.image_size, image);
         self.wrong += u32::from(!right);
     }
@@ -201,7 +201,7 @@ impl People {
     ) {
         let contents = population.contents();
         let size = population.image_size.map(|_| content::THUMBNAIL_SIZE);
-        let right = contents.is(Owner::Profile(member), population.profile_size(), profile)
+        let right = contents.matches(Owner::Profile(member), population.profile_size(), profile)
             && is_image(&contents, Owner::Thumbnail(member), size, thumbnail);
         self.wrong += u32::from(!right);
         self.members.push(member);
@@ -220,7 +220,7 @@ impl Resources {
         let right =
             population
                 .contents()
-                .is(Owner::Resource(resource), content::RESOURCE_SIZE, body);
+                .matches(Owner::Resource(resource), content::RESOURCE_SIZE, body);
         self.wrong += u32::from(!right);
         self.resources.push(resource);
     }
@@ -235,7 +235,7 @@ pub struct Comments {
 
 impl Comments {
     pub fn push(&mut self, population: &Population, resource: u64, comment: u64, text: &[u8]) {
-        let right = population.contents().is(
+        let right = population.contents().matches(
             Owner::Comment(resource, comment),
             population.comment_size,
             text,
@@ -254,7 +254,7 @@ pub struct Feed {
 
 impl Feed {
     pub fn push(&mut self, population: &Population, post: Post, text: &[u8]) {
-        let right = population.contents().is(
+        let right = population.contents().matches(
             Owner::Post(post.author, post.number),
             content::POST_SIZE,
             text,
@@ -267,7 +267,7 @@ impl Feed {
 fn is_image(contents: &Contents, owner: Owner, size: Option<usize>, found: Option<&[u8]>) -> bool {
     match (size, found) {
         (None, None) => true,
-        (Some(size), Some(found)) => contents.is(owner, size, found),
+        (Some(size), Some(found)) => contents.matches(owner, size, found),
         _ => false,
     }
 }

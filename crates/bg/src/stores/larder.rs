@@ -23,21 +23,21 @@
 //! one view on one core. Numbers are hexadecimal with a fixed width, so that they sort. Without images, a card equals
 //! the profile, and `bg.person` serves as both.
 
-mod answer;
+mod replies;
 
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::resp::common::{self, Done, LOAD_BYTES};
-use super::{Opened, Options};
+use super::resp::common::{self, AnyReply, LOAD_BYTES};
+use super::{OpenResult, Options};
 use crate::model::content::{self, Owner};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use crate::stores::resp::{Call, Pool, Receiver, Server, Text, command, hex};
-use answer::{CommentRows, FeedRows, PageRows, PeopleRows, WallRows};
+use replies::{CommentRows, FeedRows, PageRows, PeopleRows, WallRows};
 
 const ADDRESS: &str = "127.0.0.1:7379";
 const CONNECTIONS: usize = 1;
@@ -81,13 +81,13 @@ struct Larder {
     connections: usize,
 }
 
-struct Worker {
+struct LarderClient {
     pool: Pool,
     population: Arc<Population>,
 }
 
 /// Opens larder. `--set password=...` if the server requires one.
-pub fn open(options: &Options) -> Opened {
+pub fn open(options: &Options) -> OpenResult {
     Ok(Box::new(Larder {
         server: common::server("larder", ADDRESS, options)?,
         connections: options.connections.unwrap_or(CONNECTIONS),
@@ -108,19 +108,19 @@ impl Store for Larder {
             let pool = Pool::connect(Rc::new(self.server.clone()), 1).await?;
             for (name, _) in JOINS {
                 // The join need not exist.
-                let dropped = pool.call(1, Done, |out| command(out, &[&"JOIN.DROP", &name]));
+                let dropped = pool.call(1, AnyReply, |out| command(out, &[&"JOIN.DROP", &name]));
                 if let Err(lost @ Failure::Unknown(_)) = dropped.await {
                     return Err(lost);
                 }
             }
             for table in TABLES {
                 let (lo, hi) = (format!("bg.{table}|"), format!("bg.{table}}}"));
-                pool.call(1, Done, |out| command(out, &[&"RANGEDEL", &lo, &hi]))
+                pool.call(1, AnyReply, |out| command(out, &[&"RANGEDEL", &lo, &hi]))
                     .await?;
             }
             for (name, definition) in JOINS {
                 let definition = definition.replace("CARD", card_table(population));
-                pool.call(1, Done, |out| {
+                pool.call(1, AnyReply, |out| {
                     command(out, &[&"JOIN.CREATE", &name, &definition])
                 })
                 .await?;
@@ -130,23 +130,23 @@ impl Store for Larder {
     }
 
     fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
-        Box::pin(common::note(&self.server, format!("bg.note|{name}")))
+        Box::pin(common::read_note(&self.server, format!("bg.note|{name}")))
     }
 
     fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg.note|{name}");
-        Box::pin(common::put_note(&self.server, "SET", key, text))
+        Box::pin(common::write_note(&self.server, "SET", key, text))
     }
 
     fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg.note|{name}");
-        Box::pin(common::put_note(&self.server, "SETNX", key, text))
+        Box::pin(common::write_note(&self.server, "SETNX", key, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         Box::pin(async move {
             let pool = Pool::connect(Rc::new(self.server.clone()), self.connections).await?;
-            Ok(Rc::new(Worker { pool, population }) as Rc<dyn Client>)
+            Ok(Rc::new(LarderClient { pool, population }) as Rc<dyn Client>)
         })
     }
 }
@@ -158,7 +158,7 @@ fn card_table(population: &Population) -> &'static str {
     }
 }
 
-impl Client for Worker {
+impl Client for LarderClient {
     fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
         Box::pin(async move {
             let mut batch = Batch::default();
@@ -247,7 +247,7 @@ impl Client for Worker {
             let key = Text::new("bg.post|").member(member).then("|");
             let key = key.number(post.time).then("|").number(post.number);
             let contents = self.population.contents();
-            let text = contents.make(Owner::Post(member, post.number), content::POST_SIZE);
+            let text = contents.generate(Owner::Post(member, post.number), content::POST_SIZE);
             set(out, key, &text);
         })
     }
@@ -259,7 +259,7 @@ impl Client for Worker {
     }
 }
 
-impl Worker {
+impl LarderClient {
     /// Requests all rows that begin with `key` and `|`, or the last ones in descending order.
     fn range<R: Receiver>(&self, rows: R, key: Text, last: Option<u32>) -> Call<R> {
         self.pool.call(1, rows, |out| {
@@ -281,14 +281,14 @@ impl Worker {
     }
 
     fn done(&self, replies: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Reply<'_, ()> {
-        let call = self.pool.call(replies, Done, encode);
-        Box::pin(async move { call.await.map(|Done| ()) })
+        let call = self.pool.call(replies, AnyReply, encode);
+        Box::pin(async move { call.await.map(|AnyReply| ()) })
     }
 
     async fn send(&self, batch: &mut Batch) -> Result<(), Failure> {
         if batch.requests > 0 {
             let encode = |out: &mut Vec<u8>| out.extend_from_slice(&batch.bytes);
-            self.pool.call(batch.requests, Done, encode).await?;
+            self.pool.call(batch.requests, AnyReply, encode).await?;
             batch.bytes.clear();
             batch.requests = 0;
         }
@@ -312,12 +312,12 @@ impl Batch {
 
 fn load_member(population: &Population, member: u32, batch: &mut Batch) {
     let contents = population.contents();
-    let mut person = contents.make(Owner::Profile(member), population.profile_size());
+    let mut person = contents.generate(Owner::Profile(member), population.profile_size());
     if let Some(size) = population.image_size {
-        let thumbnail = contents.make(Owner::Thumbnail(member), content::THUMBNAIL_SIZE);
+        let thumbnail = contents.generate(Owner::Thumbnail(member), content::THUMBNAIL_SIZE);
         let card = [&person[..], &thumbnail].concat();
         batch.set(Text::new("bg.card|").member(member), &card);
-        person.extend_from_slice(&contents.make(Owner::Image(member), size));
+        person.extend_from_slice(&contents.generate(Owner::Image(member), size));
     }
     batch.set(Text::new("bg.person|").member(member), &person);
     for other in population.friends_of(member) {
@@ -330,7 +330,7 @@ fn load_member(population: &Population, member: u32, batch: &mut Batch) {
         let wall = population.wall(resource);
         let created = Text::new("bg.created|").member(member).then("|");
         batch.set(created.number(resource), &hex::<8>(wall.into()));
-        let body = contents.make(Owner::Resource(resource), content::RESOURCE_SIZE);
+        let body = contents.generate(Owner::Resource(resource), content::RESOURCE_SIZE);
         let key = Text::new("bg.wall|").member(wall).then("|");
         batch.set(key.number(resource), &body);
         for number in 0..u64::from(population.comments) {
@@ -343,7 +343,7 @@ fn load_member(population: &Population, member: u32, batch: &mut Batch) {
 
 fn comment_value(population: &Population, author: u32, resource: u64, number: u64) -> Vec<u8> {
     let contents = population.contents();
-    let text = contents.make(Owner::Comment(resource, number), population.comment_size);
+    let text = contents.generate(Owner::Comment(resource, number), population.comment_size);
     [&hex::<8>(author.into())[..], &text].concat()
 }
 

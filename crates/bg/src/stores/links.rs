@@ -1,7 +1,7 @@
 //! The connections of one client. A call uses the connection with the fewest calls in progress.
 //!
-//! The next call on a lost connection opens it again, at most once per [`PAUSE`]. Calls that arrive meanwhile wait for
-//! that attempt, so an unavailable server is not overloaded with attempts.
+//! The next call on a lost connection opens it again, at most once per [`RECONNECT_INTERVAL`]. Calls that arrive
+//! meanwhile wait for that attempt, so an unavailable server is not overloaded with attempts.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use crate::stores::contract::Failure;
 
 /// The time between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(50);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A connection that may be lost.
 pub trait Link {
@@ -27,26 +27,26 @@ pub struct Links<L> {
 
 struct Slot<L> {
     link: RefCell<Option<Rc<L>>>,
-    under_way: Cell<usize>,
+    in_flight: Cell<usize>,
     /// The time of the last attempt to open it.
     opening: Mutex<Option<Instant>>,
 }
 
 /// A connection with a call in progress, until dropped.
-pub struct Entered<'a, L> {
+pub struct LinkGuard<'a, L> {
     link: Rc<L>,
-    _count: Count<'a>,
+    _count: InFlightGuard<'a>,
 }
 
-struct Count<'a>(&'a Cell<usize>);
+struct InFlightGuard<'a>(&'a Cell<usize>);
 
-impl Drop for Count<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-impl<L> Deref for Entered<'_, L> {
+impl<L> Deref for LinkGuard<'_, L> {
     type Target = L;
 
     fn deref(&self) -> &L {
@@ -59,7 +59,7 @@ impl<L: Link> Links<L> {
     pub fn new(count: usize) -> Links<L> {
         let slot = || Slot {
             link: RefCell::default(),
-            under_way: Cell::default(),
+            in_flight: Cell::default(),
             opening: Mutex::default(),
         };
         Links {
@@ -73,40 +73,40 @@ impl<L: Link> Links<L> {
         F: Future<Output = Result<L, Failure>>,
     {
         for slot in &self.slots {
-            slot.live(&open).await?;
+            slot.get_or_open(&open).await?;
         }
         Ok(())
     }
 
-    pub async fn enter<F>(&self, open: impl Fn() -> F) -> Result<Entered<'_, L>, Failure>
+    pub async fn acquire<F>(&self, open: impl Fn() -> F) -> Result<LinkGuard<'_, L>, Failure>
     where
         F: Future<Output = Result<L, Failure>>,
     {
-        let slot = self.slots.iter().min_by_key(|slot| slot.under_way.get());
+        let slot = self.slots.iter().min_by_key(|slot| slot.in_flight.get());
         let slot = slot.expect("at least one");
-        slot.under_way.set(slot.under_way.get() + 1);
-        let count = Count(&slot.under_way);
-        Ok(Entered {
-            link: slot.live(open).await?,
+        slot.in_flight.set(slot.in_flight.get() + 1);
+        let count = InFlightGuard(&slot.in_flight);
+        Ok(LinkGuard {
+            link: slot.get_or_open(open).await?,
             _count: count,
         })
     }
 }
 
 impl<L: Link> Slot<L> {
-    async fn live<F>(&self, open: impl Fn() -> F) -> Result<Rc<L>, Failure>
+    async fn get_or_open<F>(&self, open: impl Fn() -> F) -> Result<Rc<L>, Failure>
     where
         F: Future<Output = Result<L, Failure>>,
     {
-        if let Some(link) = self.now() {
+        if let Some(link) = self.current() {
             return Ok(link);
         }
         let mut tried = self.opening.lock().await;
-        if let Some(link) = self.now() {
+        if let Some(link) = self.current() {
             return Ok(link);
         }
         if let Some(tried) = *tried {
-            tokio::time::sleep(PAUSE.saturating_sub(tried.elapsed())).await;
+            tokio::time::sleep(RECONNECT_INTERVAL.saturating_sub(tried.elapsed())).await;
         }
         *tried = Some(Instant::now());
         let link = Rc::new(open().await?);
@@ -114,7 +114,7 @@ impl<L: Link> Slot<L> {
         Ok(link)
     }
 
-    fn now(&self) -> Option<Rc<L>> {
+    fn current(&self) -> Option<Rc<L>> {
         let link = self.link.borrow();
         link.as_ref().filter(|link| !link.is_lost()).cloned()
     }

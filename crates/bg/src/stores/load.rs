@@ -15,13 +15,13 @@ use tokio::runtime::LocalRuntime;
 
 use crate::model::population::Population;
 use crate::stores::contract::{Client, Failure, Store};
-use crate::stores::notes::Loaded;
+use crate::stores::notes::LoadNote;
 
 /// The number of members in a piece.
 const PIECE: u32 = 50;
 
 /// The number of pieces that one worker loads concurrently.
-const PIECES_AT_ONCE: usize = 4;
+const PIECES_CONCURRENT: usize = 4;
 
 /// The maximum number of attempts. A piece with an unknown outcome is loaded again, which has the same result.
 const TRIES: u32 = 5;
@@ -34,7 +34,8 @@ pub struct Progress {
     pub members: u32,
 }
 
-/// Empties the data store and loads the complete population. `tell` is called after each piece, and may stop the load.
+/// Empties the data store and loads the complete population. `on_progress` is called after each piece, and may stop the
+/// load.
 ///
 /// # Errors
 ///
@@ -43,10 +44,10 @@ pub fn load(
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
     workers: usize,
-    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
     let fail = |why: Failure| format!("cannot create the schema of {}: {why}", store.name());
-    let loaded = Loaded::new(&**store, population);
+    let loaded = LoadNote::new(&**store, population);
     runtime()?
         .block_on(async {
             // A concurrent run then notices the load before any data is deleted. Without a schema, there is no run.
@@ -55,7 +56,7 @@ pub fn load(
             loaded.begin(&**store).await
         })
         .map_err(fail)?;
-    fill(0, loaded, store, population, workers, tell)
+    load_members(0, loaded, store, population, workers, on_progress)
 }
 
 /// Loads the members from `first` into a data store that already has those before it.
@@ -68,27 +69,27 @@ pub fn load_from(
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
     workers: usize,
-    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
-    let loaded = if store.is_hollow() {
-        Loaded::new(&**store, population)
+    let loaded = if store.skips_validation() {
+        LoadNote::new(&**store, population)
     } else {
-        Loaded::resumed(&**store, population)?
+        LoadNote::resume(&**store, population)?
     };
-    let fail = |why: Failure| format!("cannot go on loading into {}: {why}", store.name());
+    let fail = |why: Failure| format!("cannot continue loading {}: {why}", store.name());
     runtime()?.block_on(loaded.begin(&**store)).map_err(fail)?;
-    fill(first, loaded, store, population, workers, tell)
+    load_members(first, loaded, store, population, workers, on_progress)
 }
 
-fn fill(
+fn load_members(
     first: u32,
-    loaded: Loaded,
+    loaded: LoadNote,
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
     workers: usize,
-    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
-    let shared = Shared {
+    let shared = LoadState {
         population,
         next: AtomicU32::new(first),
         failed: AtomicBool::new(false),
@@ -101,10 +102,10 @@ fn fill(
         for _ in 0..workers {
             let (sender, shared) = (sender.clone(), &shared);
             scope.spawn(move || {
-                let tell = |members: u32| {
+                let on_progress = |members: u32| {
                     let _ = sender.send(members);
                 };
-                if let Err(why) = work(store, shared, &tell) {
+                if let Err(why) = run_loader(store, shared, &on_progress) {
                     shared.fail(shared.population.members, why);
                 }
             });
@@ -112,26 +113,26 @@ fn fill(
         drop(sender);
         for members in receiver {
             so_far += members;
-            let told = tell(Progress {
+            let flow = on_progress(Progress {
                 loaded: so_far,
                 members: population.members,
             });
-            if told.is_break() {
-                shared.fail(population.members, "it was told to end".to_owned());
+            if flow.is_break() {
+                shared.fail(population.members, "the load was interrupted".to_owned());
             }
         }
     });
-    let missing = shared.missing.into_inner().expect("nobody panics within");
+    let missing = shared.missing.into_inner().expect("no panic while locked");
     if let Some((missing, why)) = missing
         && missing.min(shared.next.load(Ordering::Relaxed)) < population.members
     {
         let missing = missing.min(shared.next.into_inner());
-        let kept = !store.is_volatile();
-        let go_on = format!("; bg load --from {missing} goes on there");
+        let can_continue = !store.is_volatile();
+        let advice = format!("; bg load --from {missing} continues the load");
         return Err(format!(
-            "loading into {} stopped: {why}{}",
+            "loading {} stopped: {why}{}",
             store.name(),
-            if kept { &go_on } else { "" }
+            if can_continue { &advice } else { "" }
         ));
     }
     let finished = runtime()?.block_on(async {
@@ -139,19 +140,19 @@ fn fill(
         client.finish_load().await?;
         loaded.end(&**store).await
     });
-    finished.map_err(|why| format!("cannot finish loading into {}: {why}", store.name()))
+    finished.map_err(|why| format!("cannot complete the load of {}: {why}", store.name()))
 }
 
-struct Shared<'a> {
+struct LoadState<'a> {
     population: &'a Arc<Population>,
     next: AtomicU32,
     failed: AtomicBool,
     missing: Mutex<Option<(u32, String)>>,
 }
 
-impl Shared<'_> {
+impl LoadState<'_> {
     /// Returns the next piece that no worker has taken.
-    fn piece(&self) -> Option<Range<u32>> {
+    fn take_piece(&self) -> Option<Range<u32>> {
         if self.failed.load(Ordering::Relaxed) {
             return None;
         }
@@ -166,28 +167,32 @@ impl Shared<'_> {
 
     fn fail(&self, first: u32, why: String) {
         self.failed.store(true, Ordering::Relaxed);
-        let mut missing = self.missing.lock().expect("nobody panics within");
+        let mut missing = self.missing.lock().expect("no panic while locked");
         if missing.as_ref().is_none_or(|(known, _)| first < *known) {
             *missing = Some((first, why));
         }
     }
 }
 
-fn work(store: &Arc<dyn Store>, shared: &Shared, tell: &dyn Fn(u32)) -> Result<(), String> {
+fn run_loader(
+    store: &Arc<dyn Store>,
+    shared: &LoadState,
+    on_progress: &dyn Fn(u32),
+) -> Result<(), String> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let client = store
             .connect(shared.population.clone())
             .await
             .map_err(|why| why.to_string())?;
-        let pieces = (0..PIECES_AT_ONCE).map(|_| load_pieces(&client, shared, tell));
+        let pieces = (0..PIECES_CONCURRENT).map(|_| load_pieces(&client, shared, on_progress));
         futures::future::join_all(pieces).await;
         Ok(())
     })
 }
 
-async fn load_pieces(client: &Rc<dyn Client>, shared: &Shared<'_>, tell: &dyn Fn(u32)) {
-    while let Some(piece) = shared.piece() {
+async fn load_pieces(client: &Rc<dyn Client>, shared: &LoadState<'_>, on_progress: &dyn Fn(u32)) {
+    while let Some(piece) = shared.take_piece() {
         let mut tries = 0;
         let loaded = loop {
             tries += 1;
@@ -197,7 +202,7 @@ async fn load_pieces(client: &Rc<dyn Client>, shared: &Shared<'_>, tell: &dyn Fn
             }
         };
         match loaded {
-            Ok(()) => tell(piece.end - piece.start),
+            Ok(()) => on_progress(piece.end - piece.start),
             Err(why) => return shared.fail(piece.start, why.to_string()),
         }
     }
@@ -208,5 +213,5 @@ pub(crate) fn runtime() -> Result<LocalRuntime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(Default::default())
-        .map_err(|why| format!("no runtime: {why}"))
+        .map_err(|why| format!("cannot create a runtime: {why}"))
 }

@@ -19,9 +19,9 @@ use crate::stores::contract::Failure;
 /// A *CAS* is the number of an entry's version. It is unique among all versions of all entries.
 pub trait Cache {
     /// Returns the entry without its value.
-    fn peek(&self, key: &str) -> impl Future<Output = Result<Option<Found>, Failure>>;
+    fn peek(&self, key: &str) -> impl Future<Output = Result<Option<CachedEntry>, Failure>>;
 
-    fn get(&self, key: &str) -> impl Future<Output = Result<Option<Found>, Failure>>;
+    fn get(&self, key: &str) -> impl Future<Output = Result<Option<CachedEntry>, Failure>>;
 
     /// Stores an entry. Returns the CAS of the new version, or `None` if the condition did not hold.
     ///
@@ -32,12 +32,15 @@ pub trait Cache {
         &self,
         key: &str,
         entry: &Entry<'_>,
-        only: Only,
+        only: StoreCondition,
     ) -> impl Future<Output = Result<Option<u64>, Failure>>;
 
     /// Deletes the entry, or only its version `cas`.
-    fn delete(&self, key: &str, cas: Option<u64>)
-    -> impl Future<Output = Result<Deleted, Failure>>;
+    fn delete(
+        &self,
+        key: &str,
+        cas: Option<u64>,
+    ) -> impl Future<Output = Result<DeleteOutcome, Failure>>;
 }
 
 /// An entry to store.
@@ -51,7 +54,7 @@ pub struct Entry<'a> {
 
 /// An entry that was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct CachedEntry {
     pub value: Bytes,
     pub flags: u32,
     pub cas: u64,
@@ -59,7 +62,7 @@ pub struct Found {
 
 /// The condition for storing.
 #[derive(Clone, Copy, Debug)]
-pub enum Only {
+pub enum StoreCondition {
     Always,
     IfAbsent,
     /// The entry has this version.
@@ -67,11 +70,11 @@ pub enum Only {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deleted {
-    Done,
-    WasAbsent,
+pub enum DeleteOutcome {
+    Deleted,
+    Absent,
     /// The entry has another version, and was not deleted.
-    WasOther,
+    VersionMismatch,
 }
 
 /// The connections to one memcached.
@@ -101,11 +104,11 @@ impl Memcached {
     }
 
     async fn call(&self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Bytes, Failure> {
-        let link = self.links.enter(|| Pipe::open(&self.address)).await?;
+        let link = self.links.acquire(|| Pipe::open(&self.address)).await?;
         link.call(encode).await
     }
 
-    async fn find(&self, key: &str, value: &str) -> Result<Option<Found>, Failure> {
+    async fn find(&self, key: &str, value: &str) -> Result<Option<CachedEntry>, Failure> {
         let request = format!("mg {key} f c{value}\r\n");
         let reply = self
             .call(|out| out.extend_from_slice(request.as_bytes()))
@@ -114,7 +117,7 @@ impl Memcached {
         let Some(rest) = line.strip_prefix("VA ").or(line.strip_prefix("HD")) else {
             return match line {
                 "EN" => Ok(None),
-                _ => Err(odd(line)),
+                _ => Err(unexpected_reply(line)),
             };
         };
         let value = if line.starts_with("VA") {
@@ -123,9 +126,9 @@ impl Memcached {
             Bytes::new()
         };
         let (Some(flags), Some(cas)) = (flag(rest, 'f'), flag(rest, 'c')) else {
-            return Err(odd(line));
+            return Err(unexpected_reply(line));
         };
-        Ok(Some(Found {
+        Ok(Some(CachedEntry {
             value,
             flags: flags as u32,
             cas,
@@ -134,11 +137,11 @@ impl Memcached {
 }
 
 impl Cache for Memcached {
-    async fn peek(&self, key: &str) -> Result<Option<Found>, Failure> {
+    async fn peek(&self, key: &str) -> Result<Option<CachedEntry>, Failure> {
         self.find(key, "").await
     }
 
-    async fn get(&self, key: &str) -> Result<Option<Found>, Failure> {
+    async fn get(&self, key: &str) -> Result<Option<CachedEntry>, Failure> {
         self.find(key, " v").await
     }
 
@@ -146,12 +149,12 @@ impl Cache for Memcached {
         &self,
         key: &str,
         entry: &Entry<'_>,
-        only: Only,
+        only: StoreCondition,
     ) -> Result<Option<u64>, Failure> {
         let only = match only {
-            Only::Always => String::new(),
-            Only::IfAbsent => " ME".to_owned(),
-            Only::If(cas) => format!(" C{cas}"),
+            StoreCondition::Always => String::new(),
+            StoreCondition::IfAbsent => " ME".to_owned(),
+            StoreCondition::If(cas) => format!(" C{cas}"),
         };
         let (size, flags, seconds) = (entry.value.len(), entry.flags, entry.seconds);
         let request = format!("ms {key} {size} c F{flags} T{seconds}{only}\r\n");
@@ -163,14 +166,16 @@ impl Cache for Memcached {
         let reply = reply.await?;
         let (line, _) = line(&reply);
         match line.split_once(' ').unwrap_or((line, "")) {
-            ("HD", rest) => flag(rest, 'c').map(Some).ok_or_else(|| odd(line)),
+            ("HD", rest) => flag(rest, 'c')
+                .map(Some)
+                .ok_or_else(|| unexpected_reply(line)),
             ("NS" | "EX" | "NF", _) => Ok(None),
             ("SERVER_ERROR", why) => Err(Failure::Refused(format!("memcached: {why}"))),
-            _ => Err(odd(line)),
+            _ => Err(unexpected_reply(line)),
         }
     }
 
-    async fn delete(&self, key: &str, cas: Option<u64>) -> Result<Deleted, Failure> {
+    async fn delete(&self, key: &str, cas: Option<u64>) -> Result<DeleteOutcome, Failure> {
         let request = match cas {
             None => format!("md {key}\r\n"),
             Some(cas) => format!("md {key} C{cas}\r\n"),
@@ -179,10 +184,10 @@ impl Cache for Memcached {
             .call(|out| out.extend_from_slice(request.as_bytes()))
             .await?;
         match line(&reply).0 {
-            "HD" => Ok(Deleted::Done),
-            "NF" => Ok(Deleted::WasAbsent),
-            "EX" => Ok(Deleted::WasOther),
-            other => Err(odd(other)),
+            "HD" => Ok(DeleteOutcome::Deleted),
+            "NF" => Ok(DeleteOutcome::Absent),
+            "EX" => Ok(DeleteOutcome::VersionMismatch),
+            other => Err(unexpected_reply(other)),
         }
     }
 }
@@ -200,8 +205,8 @@ fn flag(line: &str, name: char) -> Option<u64> {
     flags.find_map(|flag| flag.strip_prefix(name)?.parse().ok())
 }
 
-fn odd(line: &str) -> Failure {
-    Failure::Unknown(format!("memcached answered {line:?}"))
+fn unexpected_reply(line: &str) -> Failure {
+    Failure::Unknown(format!("unexpected reply from memcached: {line:?}"))
 }
 
 struct Meta;
@@ -215,7 +220,7 @@ impl Framing for Meta {
             return if bytes.len() < LINE_SIZE_MAX {
                 Ok(None)
             } else {
-                Err("memcached answered no line".to_owned())
+                Err("memcached sent a line that is too long".to_owned())
             };
         };
         let line = &bytes[..=end];
@@ -224,7 +229,7 @@ impl Framing for Meta {
         };
         let size = rest.split(|byte| *byte == b' ' || *byte == b'\r').next();
         let size = size.and_then(|size| std::str::from_utf8(size).ok()?.parse::<usize>().ok());
-        let size = size.ok_or("memcached answered a value of no size")?;
+        let size = size.ok_or("memcached sent a value without a size")?;
         Ok(Some(line.len().saturating_add(size).saturating_add(2)))
     }
 }
@@ -234,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_ends_with_its_line_or_its_value() {
+    fn the_size_of_a_reply_includes_its_value() {
         assert_eq!(Meta::size(b""), Ok(None));
         assert_eq!(Meta::size(b"HD c1\r"), Ok(None));
         assert_eq!(Meta::size(b"HD c1\r\nEN\r\n"), Ok(Some(7)));

@@ -25,14 +25,14 @@ mod settings;
 use contract::Store;
 
 /// The name of a data store, and its description in `bg stores`.
-pub struct Known {
+pub struct StoreEntry {
     pub name: &'static str,
     pub about: &'static str,
     /// Opens the store. Rejects invalid addresses and unknown settings.
-    pub open: fn(&Options) -> Opened,
+    pub open: fn(&Options) -> OpenResult,
 }
 
-pub type Opened = Result<Box<dyn Store>, String>;
+pub type OpenResult = Result<Box<dyn Store>, String>;
 
 /// The user's options for a data store.
 #[derive(Clone, Debug, Default)]
@@ -46,51 +46,51 @@ pub struct Options {
 }
 
 /// In the order of `bg stores`.
-pub const KNOWN: &[Known] = &[
-    Known {
+pub const STORES: &[StoreEntry] = &[
+    StoreEntry {
         name: "larder",
         about: "rows and joins, each view is one range; --at 127.0.0.1:7379",
         open: larder::open,
     },
-    Known {
+    StoreEntry {
         name: "postgres",
         about: "PostgreSQL; --set layout=basic|aggregate, rows=2|1",
         open: postgres::open,
     },
-    Known {
+    StoreEntry {
         name: "postgres+memcached",
         about: "PostgreSQL behind a cache; --set memcached=host:port, consistency=lease|invalidate|ttl, ttl=500ms",
         open: casql::open,
     },
-    Known {
+    StoreEntry {
         name: "mongodb",
         about: "MongoDB, or any server of its protocol; --at 127.0.0.1:27017",
         open: mongodb::open,
     },
-    Known {
+    StoreEntry {
         name: "redis",
         about: "Redis, each action is one command or script; --at 127.0.0.1:6379",
         open: redis::open,
     },
-    Known {
+    StoreEntry {
         name: "memory",
         about: "the reference, in this process; bg run loads it automatically",
         open: memory::open,
     },
-    Known {
+    StoreEntry {
         name: "faulty:NAME",
         about: "another data store with injected faults: --set stale=0.01, lost, phantom, duplicate, fractured, error, unknown, stall",
         open: |_| Err("--store faulty:NAME: name the data store, such as faulty:memory".to_owned()),
     },
-    Known {
+    StoreEntry {
         name: "null",
         about: "executes nothing and returns plausible results: measures bg itself",
         open: null::open,
     },
 ];
 
-pub fn find(name: &str) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.name == name)
+pub fn find(name: &str) -> Option<&'static StoreEntry> {
+    STORES.iter().find(|entry| entry.name == name)
 }
 
 /// Opens a data store by its name.
@@ -98,16 +98,16 @@ pub fn find(name: &str) -> Option<&'static Known> {
 /// # Errors
 ///
 /// The name is unknown, or the data store rejects the options.
-pub fn open(name: &str, options: &Options) -> Opened {
+pub fn open(name: &str, options: &Options) -> OpenResult {
     if let Some(inner) = name.strip_prefix("faulty:") {
         return faulty::open(inner, options);
     }
     match find(name) {
-        Some(known) => (known.open)(options),
+        Some(entry) => (entry.open)(options),
         None => {
-            let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+            let names: Vec<&str> = STORES.iter().map(|entry| entry.name).collect();
             Err(format!(
-                "--store {name}: no data store of that name; there are {}",
+                "--store {name}: unknown data store; the data stores are {}",
                 names.join(", ")
             ))
         }

@@ -40,22 +40,23 @@ use crate::stores::load::runtime;
 const LOAD: &str = "load";
 
 /// The time limit for reading and writing notes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const NOTES_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The note of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loaded {
+pub struct LoadNote {
     /// Unique among all loads.
     id: String,
     /// True if the last row has been loaded.
-    whole: bool,
+    #[serde(rename = "whole")]
+    complete: bool,
     layout: String,
-    population: Numbers,
+    population: PopulationNumbers,
 }
 
 /// The options that identify a population.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Numbers {
+struct PopulationNumbers {
     members: u32,
     /// For a lattice; a graph has its own.
     friends: u32,
@@ -92,7 +93,7 @@ pub struct Claim {
 }
 
 /// Returns a unique name for a load or a run.
-pub fn unique() -> String {
+pub fn unique_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_nanos();
@@ -100,14 +101,14 @@ pub fn unique() -> String {
     format!("{now:x}-{:x}-{count:x}", std::process::id())
 }
 
-impl Loaded {
+impl LoadNote {
     /// Creates the note of a new load.
-    pub fn new(store: &dyn Store, population: &Population) -> Loaded {
-        Loaded {
-            id: unique(),
-            whole: false,
+    pub fn new(store: &dyn Store, population: &Population) -> LoadNote {
+        LoadNote {
+            id: unique_name(),
+            complete: false,
             layout: store.layout(),
-            population: Numbers::of(population),
+            population: PopulationNumbers::new(population),
         }
     }
 
@@ -116,12 +117,12 @@ impl Loaded {
     /// # Errors
     ///
     /// The data store holds another population, or a run has written to it.
-    pub fn resumed(store: &dyn Store, population: &Population) -> Result<Loaded, String> {
+    pub fn resume(store: &dyn Store, population: &Population) -> Result<LoadNote, String> {
         let name = store.name();
-        let anew = "leave out --from to load it from the first member on";
-        let fail = |why: Failure| format!("cannot go on loading into {name}: {why}");
+        let advice = "omit --from to load all members";
+        let fail = |why: Failure| format!("cannot continue loading {name}: {why}");
         let notes = async {
-            let Some(loaded) = read(store).await? else {
+            let Some(loaded) = read_load_note(store).await? else {
                 return Ok(None);
             };
             let run = store.note(&run_note(&loaded.id)).await?;
@@ -129,20 +130,20 @@ impl Loaded {
         };
         let Some((loaded, run)) = runtime()?.block_on(notes).map_err(fail)? else {
             return Err(format!(
-                "--from: there is no load in {name} to go on with; {anew}"
+                "--from: {name} contains no interrupted load; {advice}"
             ));
         };
-        let wanted = Loaded::new(store, population);
-        if let Some(other) = loaded.differs(&wanted) {
-            return Err(format!("--from: {name} {other}; {anew}"));
+        let expected = LoadNote::new(store, population);
+        if let Some(difference) = loaded.difference_from(&expected) {
+            return Err(format!("--from: {name} {difference}; {advice}"));
         }
         if run.is_some() {
             return Err(format!(
-                "--from: a run has written into {name} since it was loaded; {anew}"
+                "--from: a run has written to {name} since it was loaded; {advice}"
             ));
         }
-        Ok(Loaded {
-            whole: false,
+        Ok(LoadNote {
+            complete: false,
             ..loaded
         })
     }
@@ -154,7 +155,7 @@ impl Loaded {
 
     /// Marks the data store as complete.
     pub async fn end(mut self, store: &dyn Store) -> Result<(), Failure> {
-        self.whole = true;
+        self.complete = true;
         store.put_note(LOAD, &self.text()).await
     }
 
@@ -163,27 +164,31 @@ impl Loaded {
     }
 
     /// Describes the difference from the expected load, as a phrase that follows the name of the data store.
-    fn differs(&self, wanted: &Loaded) -> Option<String> {
-        if self.layout != wanted.layout {
+    fn difference_from(&self, expected: &LoadNote) -> Option<String> {
+        if self.layout != expected.layout {
             return Some(format!(
-                "was loaded as {}, which is not how {} reads it",
-                self.layout, wanted.layout
+                "was loaded with the layout {}, but this run uses {}",
+                self.layout, expected.layout
             ));
         }
-        let (loaded, wanted) = (self.population.options(), wanted.population.options());
-        let mut told = String::new();
-        for ((option, loaded), (_, wanted)) in loaded.iter().zip(&wanted) {
-            if loaded != wanted {
-                let comma = if told.is_empty() { "" } else { "," };
-                let _ = write!(told, "{comma} {option} {loaded} and not {wanted}");
+        let (loaded, expected) = (self.population.options(), expected.population.options());
+        let mut differences = String::new();
+        for ((option, loaded), (_, expected)) in loaded.iter().zip(&expected) {
+            if loaded != expected {
+                let comma = if differences.is_empty() { "" } else { "," };
+                let _ = write!(
+                    differences,
+                    "{comma} {option} {loaded} instead of {expected}"
+                );
             }
         }
-        (!told.is_empty()).then(|| format!("holds another population: it was loaded with{told}"))
+        (!differences.is_empty())
+            .then(|| format!("contains a different population: it was loaded with{differences}"))
     }
 }
 
-impl Numbers {
-    fn of(population: &Population) -> Numbers {
+impl PopulationNumbers {
+    fn new(population: &Population) -> PopulationNumbers {
         let graph = match &population.friendships {
             Friendships::Lattice => None,
             Friendships::Graph(graph) => {
@@ -196,7 +201,7 @@ impl Numbers {
                 Some(format!("{sum:016x}"))
             }
         };
-        Numbers {
+        PopulationNumbers {
             members: population.members,
             friends: if graph.is_none() {
                 population.friends
@@ -224,7 +229,7 @@ impl Numbers {
             ("--members", self.members.to_string()),
             ("--friends", self.friends.to_string()),
             (
-                "--edges or --friendships of the sum",
+                "--edges or --friendships with checksum",
                 self.graph.clone().unwrap_or_else(none),
             ),
             ("--invitations", self.invitations.to_string()),
@@ -252,44 +257,44 @@ impl Claim {
     /// # Errors
     ///
     /// The reason why reads could not be validated, and the remedy.
-    pub fn look(
+    pub fn verify_load(
         store: &Arc<dyn Store>,
         population: &Population,
         run: &str,
         before: Option<&Claim>,
     ) -> Result<Claim, String> {
         let name = store.name();
-        let told = within(async {
-            let Some(loaded) = read(&**store).await? else {
+        let notes = run_with_timeout(async {
+            let Some(loaded) = read_load_note(&**store).await? else {
                 return Ok(None);
             };
             let owner = store.note(&run_note(&loaded.id)).await?;
             Ok(Some((loaded, owner)))
         });
-        let told = told.map_err(|why| unreached(&**store, &why))?;
-        let Some((loaded, owner)) = told else {
+        let notes = notes.map_err(|why| unreachable_message(&**store, &why))?;
+        let Some((loaded, owner)) = notes else {
             return Err(match before {
-                None => format!("{name} holds no population that this bg loaded; {LOAD_IT}"),
+                None => format!("{name} contains no population that bg loaded; {LOAD_ADVICE}"),
                 Some(_) => format!(
-                    "{name} has lost what was loaded since the last trial: it was emptied, or it was started again without its data; {LOAD_IT}"
+                    "{name} has lost the loaded population since the last trial: it was emptied, or restarted without its data; {LOAD_ADVICE}"
                 ),
             });
         };
-        if let Some(other) = loaded.differs(&Loaded::new(&**store, population)) {
-            return Err(format!("{name} {other}; {LOAD_IT}"));
+        if let Some(difference) = loaded.difference_from(&LoadNote::new(&**store, population)) {
+            return Err(format!("{name} {difference}; {LOAD_ADVICE}"));
         }
-        if !loaded.whole {
+        if !loaded.complete {
             return Err(format!(
-                "{name} is not loaded whole: a load was interrupted, which bg load --from goes on with where it said, or one is under way; {LOAD_IT}"
+                "the load of {name} is incomplete: it is still running, or it was interrupted and bg load --from can continue it; {LOAD_ADVICE}"
             ));
         }
         if before.is_some_and(|before| before.load != loaded.id) {
             return Err(format!(
-                "{name} was loaded anew by somebody else since the last trial of this run; {LOAD_IT}"
+                "another process has reloaded {name} since the last trial of this run; {LOAD_ADVICE}"
             ));
         }
         if owner.is_some_and(|owner| owner != run) {
-            return Err(used(name));
+            return Err(foreign_write_message(name));
         }
         Ok(Claim {
             load: loaded.id,
@@ -304,13 +309,13 @@ impl Claim {
     /// Another run has written its name first. Includes the remedy.
     pub fn put(&self, store: &Arc<dyn Store>) -> Result<(), String> {
         let note = run_note(&self.load);
-        let owner = within(async {
+        let owner = run_with_timeout(async {
             store.put_note_if_absent(&note, &self.run).await?;
             store.note(&note).await
         });
-        match owner.map_err(|why| unreached(&**store, &why))? {
+        match owner.map_err(|why| unreachable_message(&**store, &why))? {
             Some(owner) if owner == self.run => Ok(()),
-            _ => Err(used(store.name())),
+            _ => Err(foreign_write_message(store.name())),
         }
     }
 
@@ -321,41 +326,42 @@ impl Claim {
     ///
     /// The interfering process, and the remedy.
     pub fn check(&self, store: &Arc<dyn Store>) -> Result<(), String> {
-        let told = within(async {
-            let loaded = read(&**store).await?;
+        let notes = run_with_timeout(async {
+            let loaded = read_load_note(&**store).await?;
             let owner = store.note(&run_note(&self.load)).await?;
             Ok((loaded, owner))
         });
-        let Ok((Some(loaded), owner)) = told else {
+        let Ok((Some(loaded), owner)) = notes else {
             return Ok(());
         };
         let name = store.name();
-        if loaded.id != self.load || !loaded.whole {
+        if loaded.id != self.load || !loaded.complete {
             return Err(format!(
-                "somebody else loaded {name} while the trial ran, so that it has no result; run one at a time, each on what it loads (--load)"
+                "another process loaded {name} during the trial, so the trial has no result; run one process at a time, each with --load"
             ));
         }
         if owner.is_some_and(|owner| owner != self.run) {
             return Err(format!(
-                "another run wrote into {name} while the trial ran, so that it has no result; run one at a time, each on what it loads (--load)"
+                "another run wrote to {name} during the trial, so the trial has no result; run one process at a time, each with --load"
             ));
         }
         Ok(())
     }
 }
 
-fn used(name: &str) -> String {
+fn foreign_write_message(name: &str) -> String {
     format!(
-        "{name} is not as it was loaded: an earlier run wrote into it, or another one does now, so that nobody knows what is right to read; {LOAD_IT}"
+        "another run has written to {name} since it was loaded, so reads cannot be validated; {LOAD_ADVICE}"
     )
 }
 
-const LOAD_IT: &str = "load it with the options of this run: bg load, or --load with this command";
+const LOAD_ADVICE: &str =
+    "load it with the options of this run: bg load, or --load with this command";
 
 /// Returns the error message for an unavailable data store.
-pub fn unreached(store: &dyn Store, why: &str) -> String {
+pub fn unreachable_message(store: &dyn Store, why: &str) -> String {
     format!(
-        "cannot connect to the data store {}: {why}; is it there? --at says where it is",
+        "cannot connect to the data store {}: {why}; check that it is running and that --at is its address",
         store.name()
     )
 }
@@ -365,17 +371,17 @@ fn run_note(load: &str) -> String {
 }
 
 /// A note in an unknown format counts as absent.
-async fn read(store: &dyn Store) -> Result<Option<Loaded>, Failure> {
+async fn read_load_note(store: &dyn Store) -> Result<Option<LoadNote>, Failure> {
     let note = store.note(LOAD).await?;
     Ok(note.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
 /// Runs a future to completion, within the time limit.
-fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
+fn run_with_timeout<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
     runtime()?.block_on(async {
-        match timeout(PATIENCE, work).await {
+        match timeout(NOTES_TIMEOUT, work).await {
             Ok(done) => done.map_err(|why| why.to_string()),
-            Err(_) => Err(format!("no answer in {} s", PATIENCE.as_secs())),
+            Err(_) => Err(format!("no answer in {} s", NOTES_TIMEOUT.as_secs())),
         }
     })
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Opened, Options};
+use super::{OpenResult, Options};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Feed, People, Post, Profile, Reply, Resources, Store,
@@ -12,7 +12,7 @@ use crate::stores::contract::{
 
 struct Null;
 
-pub fn open(_: &Options) -> Opened {
+pub fn open(_: &Options) -> OpenResult {
     Ok(Box::new(Null))
 }
 
@@ -21,7 +21,7 @@ impl Store for Null {
         "null"
     }
 
-    fn is_hollow(&self) -> bool {
+    fn skips_validation(&self) -> bool {
         true
     }
 

@@ -39,11 +39,11 @@ pub trait Framing: 'static {
 const REPLY_SIZE_MAX: usize = 1 << 28;
 
 pub struct Pipe<F> {
-    shared: Rc<Shared>,
+    shared: Rc<PipeState>,
     framing: PhantomData<F>,
 }
 
-struct Shared {
+struct PipeState {
     output: RefCell<Vec<u8>>,
     has_output: Notify,
     queue: RefCell<VecDeque<oneshot::Sender<Bytes>>>,
@@ -66,7 +66,7 @@ impl<F: Framing> Pipe<F> {
         let stream = TcpStream::connect(address).await.map_err(cannot)?;
         stream.set_nodelay(true).map_err(cannot)?;
         let (input, output) = stream.into_split();
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(PipeState {
             output: RefCell::default(),
             has_output: Notify::new(),
             queue: RefCell::default(),
@@ -83,8 +83,8 @@ impl<F: Framing> Pipe<F> {
     }
 
     /// Gives up the connection. Calls in progress have an unknown outcome.
-    pub fn lose(&self, why: &str) {
-        self.shared.lose(why);
+    pub fn fail(&self, why: &str) {
+        self.shared.fail(why);
     }
 
     /// Sends the request that `encode` appends, and waits for its reply.
@@ -93,7 +93,7 @@ impl<F: Framing> Pipe<F> {
             let shared = &self.shared;
             if shared.is_lost.get() {
                 // The request was not sent.
-                return Err(Failure::Refused(shared.why_lost()));
+                return Err(Failure::Refused(shared.failure_reason()));
             }
             let (sender, receiver) = oneshot::channel();
             encode(&mut shared.output.borrow_mut());
@@ -102,7 +102,7 @@ impl<F: Framing> Pipe<F> {
             receiver
         };
         let reply = receiver.await;
-        reply.map_err(|_| Failure::Unknown(self.shared.why_lost()))
+        reply.map_err(|_| Failure::Unknown(self.shared.failure_reason()))
     }
 }
 
@@ -114,12 +114,12 @@ impl<F> Link for Pipe<F> {
 
 impl<F> Drop for Pipe<F> {
     fn drop(&mut self) {
-        self.shared.lose("the connection was closed");
+        self.shared.fail("the connection was closed");
     }
 }
 
-impl Shared {
-    fn lose(&self, why: &str) {
+impl PipeState {
+    fn fail(&self, why: &str) {
         if !self.is_lost.replace(true) {
             *self.lost.borrow_mut() = Some(why.to_owned());
         }
@@ -127,13 +127,13 @@ impl Shared {
         self.ends.notify_waiters();
     }
 
-    fn why_lost(&self) -> String {
+    fn failure_reason(&self) -> String {
         self.lost.borrow().clone().unwrap_or_default()
     }
 }
 
 /// Runs one direction until it fails or the other one does.
-async fn drive(shared: Rc<Shared>, direction: impl Future<Output = Result<(), String>>) {
+async fn drive(shared: Rc<PipeState>, direction: impl Future<Output = Result<(), String>>) {
     let ended = shared.ends.notified();
     tokio::pin!(ended);
     ended.as_mut().enable();
@@ -143,12 +143,12 @@ async fn drive(shared: Rc<Shared>, direction: impl Future<Output = Result<(), St
     tokio::select! {
         () = ended => {}
         result = direction => {
-            shared.lose(&result.err().unwrap_or_default());
+            shared.fail(&result.err().unwrap_or_default());
         }
     }
 }
 
-async fn write(shared: Rc<Shared>, mut stream: OwnedWriteHalf) -> Result<(), String> {
+async fn write(shared: Rc<PipeState>, mut stream: OwnedWriteHalf) -> Result<(), String> {
     let mut sending = Vec::new();
     loop {
         shared.has_output.notified().await;
@@ -159,10 +159,10 @@ async fn write(shared: Rc<Shared>, mut stream: OwnedWriteHalf) -> Result<(), Str
     }
 }
 
-async fn read<F: Framing>(shared: Rc<Shared>, mut stream: OwnedReadHalf) -> Result<(), String> {
+async fn read<F: Framing>(shared: Rc<PipeState>, mut stream: OwnedReadHalf) -> Result<(), String> {
     let mut input = BytesMut::with_capacity(READ_SIZE);
     loop {
-        let wanted = loop {
+        let missing_bytes = loop {
             let size = F::size(&input)?;
             match size {
                 Some(size) if size > REPLY_SIZE_MAX => {
@@ -171,7 +171,7 @@ async fn read<F: Framing>(shared: Rc<Shared>, mut stream: OwnedReadHalf) -> Resu
                 Some(size) if size <= input.len() => {
                     let reply = input.split_to(size).freeze();
                     let caller = shared.queue.borrow_mut().pop_front();
-                    let caller = caller.ok_or("a reply that nobody asked for")?;
+                    let caller = caller.ok_or("the server sent an unexpected reply")?;
                     // The call may have been dropped.
                     let _ = caller.send(reply);
                 }
@@ -179,7 +179,7 @@ async fn read<F: Framing>(shared: Rc<Shared>, mut stream: OwnedReadHalf) -> Resu
                 None => break 0,
             }
         };
-        input.reserve(wanted.max(READ_SIZE));
+        input.reserve(missing_bytes.max(READ_SIZE));
         let read = stream.read_buf(&mut input).await;
         let read = read.map_err(|error| format!("the connection was lost: {error}"))?;
         if read == 0 {

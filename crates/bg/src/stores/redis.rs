@@ -15,27 +15,27 @@
 //!
 //! Members and resources are decimal numbers, which Redis stores compactly; feed entries sort as text.
 //!
-//! Views of lists use `SORT ... BY nosort GET`, Redis's own join. Counts are fields of the profile's hash, so a profile is
-//! one `HMGET`. Scripts change counts together with the sets, and only if the sets changed. Posting fills the feeds,
+//! Views of lists use `SORT ... BY nosort GET`, Redis's own join. Counts are fields of the profile's hash, so a profile
+//! is one `HMGET`. Scripts change counts together with the sets, and only if the sets changed. Posting fills the feeds,
 //! because views of feeds are far more frequent. Scripts compute key names, which works on one server, but not on a
 //! cluster.
 
-mod answer;
+mod replies;
 mod scripts;
 
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::resp::common::{self, Done, LOAD_BYTES};
-use super::{Opened, Options};
+use super::resp::common::{self, AnyReply, LOAD_BYTES};
+use super::{OpenResult, Options};
 use crate::model::content::{self, Owner};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use crate::stores::resp::{Pool, Receiver, Server, Text, command, hex};
-use answer::{CommentFields, FeedPosts, PeopleCards, PersonFields, Sha, WallBodies};
+use replies::{CommentFields, FeedPosts, PeopleCards, PersonFields, Sha, WallBodies};
 use scripts::{SCRIPTS, Script};
 
 const ADDRESS: &str = "127.0.0.1:6379";
@@ -46,7 +46,7 @@ struct Redis {
     connections: usize,
 }
 
-struct Worker {
+struct RedisClient {
     pool: Pool,
     population: Arc<Population>,
     /// Indexed by [`Script`].
@@ -54,7 +54,7 @@ struct Worker {
 }
 
 /// Opens Redis. `--set password=...` if the server requires one.
-pub fn open(options: &Options) -> Opened {
+pub fn open(options: &Options) -> OpenResult {
     Ok(Box::new(Redis {
         server: common::server("redis", ADDRESS, options)?,
         connections: options.connections.unwrap_or(CONNECTIONS),
@@ -74,24 +74,24 @@ impl Store for Redis {
     fn create<'a>(&'a self, _: &'a Population) -> Reply<'a, ()> {
         Box::pin(async {
             let pool = Pool::connect(Rc::new(self.server.clone()), 1).await?;
-            pool.call(1, Done, |out| command(out, &[&"FLUSHDB"]))
+            pool.call(1, AnyReply, |out| command(out, &[&"FLUSHDB"]))
                 .await?;
             Ok(())
         })
     }
 
     fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
-        Box::pin(common::note(&self.server, format!("bg:note:{name}")))
+        Box::pin(common::read_note(&self.server, format!("bg:note:{name}")))
     }
 
     fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg:note:{name}");
-        Box::pin(common::put_note(&self.server, "SET", key, text))
+        Box::pin(common::write_note(&self.server, "SET", key, text))
     }
 
     fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg:note:{name}");
-        Box::pin(common::put_note(&self.server, "SETNX", key, text))
+        Box::pin(common::write_note(&self.server, "SETNX", key, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
@@ -104,7 +104,7 @@ impl Store for Redis {
                 });
                 scripts.push(loaded.await?.0);
             }
-            Ok(Rc::new(Worker {
+            Ok(Rc::new(RedisClient {
                 pool,
                 population,
                 scripts,
@@ -113,7 +113,7 @@ impl Store for Redis {
     }
 }
 
-impl Client for Worker {
+impl Client for RedisClient {
     fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
         Box::pin(async move {
             let (mut bytes, mut requests) = (Vec::new(), 0);
@@ -125,7 +125,7 @@ impl Client for Worker {
                 });
                 if bytes.len() >= LOAD_BYTES || member + 1 == end {
                     let encode = |out: &mut Vec<u8>| out.extend_from_slice(&bytes);
-                    self.pool.call(requests, Done, encode).await?;
+                    self.pool.call(requests, AnyReply, encode).await?;
                     bytes.clear();
                     requests = 0;
                 }
@@ -211,7 +211,7 @@ impl Client for Worker {
         let entry = Text::new("").number(post.time).then("|").member(member);
         let entry = entry.then("|").number(post.number);
         let contents = self.population.contents();
-        let text = contents.make(Owner::Post(member, post.number), content::POST_SIZE);
+        let text = contents.generate(Owner::Post(member, post.number), content::POST_SIZE);
         Box::pin(async move {
             let author = member.to_string();
             self.run(Script::Post, &[&author, &entry, &text]).await
@@ -226,7 +226,7 @@ impl Client for Worker {
     }
 }
 
-impl Worker {
+impl RedisClient {
     fn people(&self, key: Text) -> Reply<'_, People> {
         let cards = PeopleCards::new(self.population.clone());
         let call = self.sorted(cards, key, None, "bg:card:*");
@@ -272,21 +272,21 @@ impl Worker {
     async fn run(&self, script: Script, arguments: &[&dyn AsRef<[u8]>]) -> Result<(), Failure> {
         let eval = |how: &[&dyn AsRef<[u8]>]| {
             let parts = [how, &[&"0"], arguments].concat();
-            self.pool.call(1, Done, |out| command(out, &parts))
+            self.pool.call(1, AnyReply, |out| command(out, &parts))
         };
         let known = eval(&[&"EVALSHA", &self.scripts[script as usize]]).await;
         match known {
             Err(Failure::Refused(why)) if why.starts_with("NOSCRIPT") => {
                 let again = eval(&[&"EVAL", &SCRIPTS[script as usize]]).await;
-                again.map(|Done| ())
+                again.map(|AnyReply| ())
             }
-            known => known.map(|Done| ()),
+            known => known.map(|AnyReply| ()),
         }
     }
 
     fn done(&self, encode: impl FnOnce(&mut Vec<u8>)) -> Reply<'_, ()> {
-        let call = self.pool.call(1, Done, encode);
-        Box::pin(async move { call.await.map(|Done| ()) })
+        let call = self.pool.call(1, AnyReply, encode);
+        Box::pin(async move { call.await.map(|AnyReply| ()) })
     }
 }
 
@@ -296,11 +296,13 @@ type Request<'a> = dyn FnMut(&[&dyn AsRef<[u8]>]) + 'a;
 /// Passes the requests that load one member to `request`.
 fn load_member(population: &Population, member: u32, request: &mut Request<'_>) {
     let contents = population.contents();
-    let mut person = contents.make(Owner::Profile(member), population.profile_size());
+    let mut person = contents.generate(Owner::Profile(member), population.profile_size());
     let mut card = person.clone();
     if let Some(size) = population.image_size {
-        card.extend_from_slice(&contents.make(Owner::Thumbnail(member), content::THUMBNAIL_SIZE));
-        person.extend_from_slice(&contents.make(Owner::Image(member), size));
+        card.extend_from_slice(
+            &contents.generate(Owner::Thumbnail(member), content::THUMBNAIL_SIZE),
+        );
+        person.extend_from_slice(&contents.generate(Owner::Image(member), size));
     }
     request(&[&"SET", &Text::new("bg:card:").decimal(member.into()), &card]);
 
@@ -345,7 +347,7 @@ fn load_member(population: &Population, member: u32, request: &mut Request<'_>) 
         let wall = Text::new("bg:wall:").decimal(population.wall(resource).into());
         let number = resource.to_string();
         request(&[&"ZADD", &wall, &number, &number]);
-        let body = contents.make(Owner::Resource(resource), content::RESOURCE_SIZE);
+        let body = contents.generate(Owner::Resource(resource), content::RESOURCE_SIZE);
         request(&[&"SET", &Text::new("bg:resource:").decimal(resource), &body]);
         for number in 0..u64::from(population.comments) {
             let author = population.commenter(resource, number);
@@ -358,6 +360,8 @@ fn load_member(population: &Population, member: u32, request: &mut Request<'_>) 
 
 fn comment_value(population: &Population, author: u32, resource: u64, number: u64) -> Vec<u8> {
     let owner = Owner::Comment(resource, number);
-    let text = population.contents().make(owner, population.comment_size);
+    let text = population
+        .contents()
+        .generate(owner, population.comment_size);
     [&hex::<8>(author.into())[..], &text].concat()
 }

@@ -3,29 +3,29 @@
 use std::time::Duration;
 
 use super::Options;
-use crate::model::duration::duration;
+use crate::model::duration::parse_duration;
 
 /// Takes settings one by one, and rejects those that were not taken.
 pub struct Settings<'a> {
-    left: Vec<&'a (String, String)>,
+    remaining: Vec<&'a (String, String)>,
 }
 
 impl<'a> Settings<'a> {
-    pub fn of(options: &'a Options) -> Settings<'a> {
+    pub fn new(options: &'a Options) -> Settings<'a> {
         Settings {
-            left: options.settings.iter().collect(),
+            remaining: options.settings.iter().collect(),
         }
     }
 
     /// Returns the last given value, if any.
     pub fn text(&mut self, name: &str) -> Option<&'a str> {
         let value = self
-            .left
+            .remaining
             .iter()
             .rev()
             .find(|(given, _)| given == name)
             .map(|(_, value)| value.as_str());
-        self.left.retain(|(given, _)| given != name);
+        self.remaining.retain(|(given, _)| given != name);
         value
     }
 
@@ -41,7 +41,7 @@ impl<'a> Settings<'a> {
         let found = choices.iter().find(|(spelling, _)| *spelling == value);
         found.map(|(_, choice)| *choice).ok_or_else(|| {
             let spellings: Vec<&str> = choices.iter().map(|(spelling, _)| *spelling).collect();
-            format!("--set {name}={value}: it may be {}", spellings.join(" or "))
+            format!("--set {name}={value}: must be {}", spellings.join(" or "))
         })
     }
 
@@ -50,10 +50,12 @@ impl<'a> Settings<'a> {
     /// # Errors
     ///
     /// The notation of a duration.
-    pub fn duration(&mut self, name: &str, otherwise: Duration) -> Result<Duration, String> {
+    pub fn duration(&mut self, name: &str, default: Duration) -> Result<Duration, String> {
         match self.text(name) {
-            None => Ok(otherwise),
-            Some(value) => duration(value).map_err(|why| format!("--set {name}={value}: {why}")),
+            None => Ok(default),
+            Some(value) => {
+                parse_duration(value).map_err(|why| format!("--set {name}={value}: {why}"))
+            }
         }
     }
 
@@ -63,7 +65,7 @@ impl<'a> Settings<'a> {
     ///
     /// The name of an unknown setting.
     pub fn finish(self, store: &str) -> Result<(), String> {
-        match self.left.first() {
+        match self.remaining.first() {
             None => Ok(()),
             Some((name, _)) => Err(format!("--set {name}: {store} has no such setting")),
         }
@@ -85,10 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_is_one_of_its_choices_or_refused_by_name() {
+    fn a_setting_outside_its_choices_is_rejected_by_name() {
         let choices = [("small", 1), ("large", 2)];
         let given = options(&[("size", "small"), ("size", "large"), ("colour", "red")]);
-        let mut settings = Settings::of(&given);
+        let mut settings = Settings::new(&given);
         assert_eq!(settings.choice("size", &choices), Ok(2));
         assert_eq!(settings.choice("depth", &choices), Ok(1));
         assert_eq!(
@@ -97,11 +99,11 @@ mod tests {
         );
         let given = options(&[("size", "huge"), ("long", "2s"), ("short", "3")]);
         assert_eq!(
-            Settings::of(&given).choice("size", &choices),
-            Err("--set size=huge: it may be small or large".to_owned())
+            Settings::new(&given).choice("size", &choices),
+            Err("--set size=huge: must be small or large".to_owned())
         );
         let second = Duration::from_secs(1);
-        let mut settings = Settings::of(&given);
+        let mut settings = Settings::new(&given);
         assert_eq!(settings.duration("long", second), Ok(2 * second));
         assert_eq!(settings.duration("absent", second), Ok(second));
         assert!(settings.duration("short", second).is_err());

@@ -10,7 +10,7 @@ use crate::model::action::Action;
 use crate::model::item::{self, Kind};
 use crate::model::population::Population;
 use crate::model::population::walls::Walls;
-use crate::verdict::measure::Judged;
+use crate::verdict::measure::ReadValidation;
 use crate::verdict::trace::Parameters;
 use crate::verdict::validate::print::classes;
 use crate::verdict::validate::{Bound, TraceFolder, judge_within};
@@ -26,7 +26,7 @@ pub const WITNESSES_MAX: usize = 20;
 /// # Errors
 ///
 /// The folder contains no trace, or the trace is incomplete.
-pub fn judge_folder(folder: &Path, cores: usize) -> Result<Judged, String> {
+pub fn judge_folder(folder: &Path, cores: usize) -> Result<ReadValidation, String> {
     report_folder(folder, cores).map(|report| summarize(&report))
 }
 
@@ -46,12 +46,12 @@ pub fn report_folder(folder: &Path, cores: usize) -> Result<Report, String> {
 /// As for [`judge_folder`] and [`judge_within`].
 pub fn report_folder_within(folder: &Path, cores: usize, bound: &Bound) -> Result<Report, String> {
     let (parameters, population) = Parameters::read(folder)?;
-    let start = Start::new(population, parameters.top);
+    let start = InitialState::new(population, parameters.top);
     let options = options(&start, cores);
     judge_within(&TraceFolder::open(folder)?, &start, &options, bound)
 }
 
-pub(crate) fn options(start: &Start, cores: usize) -> Options {
+pub(crate) fn options(start: &InitialState, cores: usize) -> Options {
     Options {
         seed: start.population.seed,
         cores,
@@ -60,14 +60,14 @@ pub(crate) fn options(start: &Start, cores: usize) -> Options {
 }
 
 /// Converts a report to the summary kept with the measurements.
-pub fn summarize(report: &Report) -> Judged {
+pub fn summarize(report: &Report) -> ReadValidation {
     let total = &report.total;
-    let level = |level| Some(report.refused_up_to(level));
+    let level = |level| Some(report.rejected_up_to(level));
     let mut ages = vec![0; 65];
     for (first, _, count) in report.ages.buckets() {
         ages[64 - first.leading_zeros() as usize] += count;
     }
-    Judged {
+    ReadValidation {
         reads: total.reads,
         unpredictable: total.unpredictable(),
         unpredictable_sessions: report.unpredictable_sessions.len() as u64,
@@ -80,15 +80,15 @@ pub fn summarize(report: &Report) -> Judged {
         witnesses: report
             .witnesses
             .iter()
-            .map(|witness| witness.tell(&Words))
+            .map(|witness| witness.describe(&TraceNames))
             .collect(),
     }
 }
 
 /// Formats the numbers of a trace as text.
-pub struct Words;
+pub struct TraceNames;
 
-impl Names for Words {
+impl Names for TraceNames {
     fn item(&self, item: u64) -> String {
         match item::parse(item) {
             Some((Kind::Comments, resource)) => format!("the comments on resource {resource}"),
@@ -112,13 +112,13 @@ impl Names for Words {
 }
 
 /// The state of the items before the first record: that of the population.
-pub(crate) struct Start {
+pub(crate) struct InitialState {
     population: Arc<Population>,
     walls: Walls,
     top: u32,
 }
 
-impl Initial for Start {
+impl Initial for InitialState {
     fn count(&self, item: u64) -> i32 {
         self.set(item).len() as i32
     }
@@ -155,11 +155,11 @@ impl Initial for Start {
     }
 }
 
-impl Start {
+impl InitialState {
     /// `top`: number of resources of a wall that a read returns.
-    pub fn new(population: Population, top: u32) -> Start {
+    pub fn new(population: Population, top: u32) -> InitialState {
         let population = Arc::new(population);
-        Start {
+        InitialState {
             walls: Walls::new(&population),
             top,
             population,

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_validate::Span;
-use larder_validate::record::{Outcome, Record, What};
+use larder_validate::record::{Outcome, Record, RecordKind};
 use serde::{Deserialize, Serialize};
 
 use crate::model::draw::Distribution;
@@ -100,7 +100,7 @@ impl Parameters {
         let path = folder.join(PARAMETERS);
         let text = fs::read(&path).map_err(|why| match why.kind() {
             io::ErrorKind::NotFound => format!(
-                "{} is no trace, it has no {PARAMETERS}: bg run --trace makes one; logs of the released BG want --format bg-text",
+                "{} is not a trace: it has no {PARAMETERS}; bg run --trace creates a trace, and logs of the released BG need --format bg-text",
                 folder.display()
             ),
             _ => format!("{}: {why}", path.display()),
@@ -110,7 +110,7 @@ impl Parameters {
         let friendships = if parameters.graph {
             let path = folder.join(EDGES);
             let bytes = fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-            Friendships::Graph(Arc::new(graph_of(&path, &bytes, parameters.members)?))
+            Friendships::Graph(Arc::new(decode_graph(&path, &bytes, parameters.members)?))
         } else {
             Friendships::Lattice
         };
@@ -142,7 +142,7 @@ impl Parameters {
     }
 }
 
-fn graph_of(path: &Path, bytes: &[u8], members: u32) -> Result<Graph, String> {
+fn decode_graph(path: &Path, bytes: &[u8], members: u32) -> Result<Graph, String> {
     let (pairs, rest) = bytes.as_chunks::<8>();
     let edges: Vec<(u32, u32)> = pairs
         .iter()
@@ -157,7 +157,7 @@ fn graph_of(path: &Path, bytes: &[u8], members: u32) -> Result<Graph, String> {
     let beyond = edges.iter().any(|(one, other)| *one.max(other) >= members);
     if beyond || !rest.is_empty() {
         return Err(format!(
-            "{}: no pairs of members below {members}",
+            "{}: must contain pairs of members below {members}",
             path.display()
         ));
     }
@@ -175,7 +175,7 @@ pub fn make_folder(folder: &Path) -> Result<(), String> {
     let mut files = fs::read_dir(folder).map_err(fail)?;
     if files.any(|file| file.is_ok_and(|file| file.path().is_file())) {
         return Err(format!(
-            "trace folder {}: holds files already; name an empty one",
+            "trace folder {}: is not empty; choose an empty folder",
             folder.display()
         ));
     }
@@ -187,22 +187,22 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Converts a change of a list to its record. Counts are the sizes of lists, so they need no records of their own.
-pub fn what(change: Change) -> What {
+pub fn record_kind(change: Change) -> RecordKind {
     if change.put {
-        What::PutElement(change.element)
+        RecordKind::PutElement(change.element)
     } else {
-        What::RemoveElement(change.element)
+        RecordKind::RemoveElement(change.element)
     }
 }
 
 /// Passes the differences between the data store and the population before a trial, as writes at 0, which is before
 /// every call.
-pub(crate) fn before(state: &State, tell: &mut dyn FnMut(Record)) {
+pub(crate) fn visit_initial_changes(state: &State, visit: &mut dyn FnMut(Record)) {
     let mut session = 0;
-    state.changes(&mut |change| {
+    state.visit_changes(&mut |change| {
         // Each change is a call of its own, because each uncertain change may have happened independently.
         session += 1;
-        tell(Record {
+        visit(Record {
             item: change.item,
             span: Span::new(0, 0).expect("an instant"),
             session,
@@ -212,7 +212,7 @@ pub(crate) fn before(state: &State, tell: &mut dyn FnMut(Record)) {
             } else {
                 Outcome::Unknown
             },
-            what: what(change),
+            what: record_kind(change),
         });
     });
 }

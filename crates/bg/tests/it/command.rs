@@ -13,13 +13,13 @@ fn bg(arguments: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> (String, String) {
+fn output_text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
-fn a_run_prints_a_table_and_its_trace_is_judged_again() {
+fn a_run_prints_a_table_and_its_trace_can_be_validated() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let mut run = bg(&[
@@ -32,7 +32,7 @@ fn a_run_prints_a_table_and_its_trace_is_judged_again() {
         "200ms",
     ]);
     let output = run.args(SMALL).arg("--trace").arg(&trace).output().unwrap();
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert!(output.status.success(), "{err}");
     for expected in [
         "view-profile",
@@ -51,7 +51,7 @@ fn a_run_prints_a_table_and_its_trace_is_judged_again() {
 }
 
 #[test]
-fn a_friendship_graph_goes_with_its_trace() {
+fn a_trace_contains_its_friendship_graph() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     for shape in [["--friendships", "zipf"], ["--mix", "feeds"]] {
@@ -60,7 +60,7 @@ fn a_friendship_graph_goes_with_its_trace() {
             .args(["--threads", "9", "--invitations", "2", "--json"])
             .args(SMALL);
         let output = run.args(shape).arg("--trace").arg(&trace).output().unwrap();
-        let (out, err) = said(&output);
+        let (out, err) = output_text(&output);
         assert!(output.status.success(), "{err}");
         let measured: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!(measured["reads"]["unpredictable"], 0, "{out}");
@@ -69,10 +69,10 @@ fn a_friendship_graph_goes_with_its_trace() {
 }
 
 #[test]
-fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
+fn invalid_options_are_rejected_by_name_with_status_2() {
     let check = |arguments: &[&str], expected: &str| {
         let output = bg(arguments).output().unwrap();
-        let (_, err) = said(&output);
+        let (_, err) = output_text(&output);
         assert!(
             output.status.code() == Some(2) && err.contains(expected),
             "{arguments:?}: {err}"
@@ -80,7 +80,7 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     };
     check(
         &["run", "--store", "nosuch"],
-        "--store nosuch: no data store of that name",
+        "--store nosuch: unknown data store",
     );
     check(
         &["run", "--store", "null", "--friends", "7"],
@@ -88,14 +88,14 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     );
     check(
         &["run", "--store", "null", "--members", "100"],
-        "fewer than --members 100",
+        "less than --members 100",
     );
     check(
         &["run", "--store", "null", "--friends", "-2"],
         "'-2' for '--friends",
     );
     for option in ["--top", "--tries", "--threads-max", "--connections"] {
-        let why = format!("{option} 0: there must be one at least");
+        let why = format!("{option} 0: must be at least 1");
         check(&["run", "--store", "null", option, "0"], &why);
     }
     check(
@@ -120,23 +120,23 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     );
     check(
         &["run", "--store", "redis", "--at", "127.0.0.1:1"],
-        "is it there? --at says where it is",
+        "check that it is running",
     );
     check(
         &["run", "--store", "null", "--image-size", "12Q"],
-        "a size is a number of bytes",
+        "must be a number of bytes",
     );
     check(
         &["run", "--store", "null", "--sla", "95 < 100ms"],
-        "expected % behind a share",
+        "expected % after a number",
     );
     check(
         &["run", "--store", "null", "--mix", "nosuch"],
-        "--mix nosuch: no mix of that name",
+        "--mix nosuch: neither a named mix",
     );
     check(
         &["run", "--store", "null", "--threads", "20000"],
-        "20000 threads are more than the 10000 members",
+        "20000 threads need as many members, but there are 10000",
     );
     check(
         &["run", "--store", "null", "--duration", "10"],
@@ -144,27 +144,27 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     );
     check(
         &["run", "--store", "null", "--draw", "zipfian"],
-        "no such distribution",
+        "the distribution is unknown",
     );
     check(&["run", "--store", "null", "--rate", "0"], "--rate 0");
     check(
         &["run", "--store", "faulty:memory", "--set", "stale=2"],
-        "a rate is 0 to 1",
+        "must be a rate from 0 to 1",
     );
     check(
         &["run", "--store", "memory", "--set", "x=1"],
         "--set x: memory has no settings",
     );
-    check(&["load", "--store", "memory"], "gone with this process");
-    check(&["validate", "/nosuch"], "/nosuch is no trace");
+    check(&["load", "--store", "memory"], "is lost when bg ends");
+    check(&["validate", "/nosuch"], "/nosuch is not a trace");
 }
 
 /// Scripts that check a run, a rating or a comparison rely on the exit status alone.
 #[test]
-fn the_status_says_whether_all_was_kept() {
+fn the_exit_status_reports_missed_agreements_and_unpredictable_reads() {
     let status = |arguments: &[&str]| {
         let output = bg(arguments).args(SMALL).output().unwrap();
-        (output.status.code().unwrap(), said(&output))
+        (output.status.code().unwrap(), output_text(&output))
     };
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
@@ -184,8 +184,8 @@ fn the_status_says_whether_all_was_kept() {
     ];
     let with = |some: &[&'static str], more: &[&'static str]| [some, more].concat();
     let check = |arguments: &[&str], expected: i32| {
-        let (code, told) = status(arguments);
-        assert_eq!(code, expected, "{arguments:?}: {told:?}");
+        let (code, text) = status(arguments);
+        assert_eq!(code, expected, "{arguments:?}: {text:?}");
     };
     check(&run, 0);
     check(&with(&run, &["--sla", "95% < 10s, 0% unpredictable"]), 0);
@@ -218,7 +218,7 @@ fn the_status_says_whether_all_was_kept() {
 }
 
 #[test]
-fn two_reports_are_compared_with_what_noise_could_do() {
+fn comparing_two_reports_accounts_for_noise() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (fast, slow) = (file("fast.json"), file("slow.json"));
@@ -230,22 +230,25 @@ fn two_reports_are_compared_with_what_noise_could_do() {
     }
     let compared = |one: &str, other: &str| {
         let output = bg(&["compare", one, other]).output().unwrap();
-        let (out, err) = said(&output);
+        let (out, err) = output_text(&output);
         (output.status.code().unwrap(), out + &err)
     };
-    let (code, told) = compared(&fast, &slow);
-    assert!(code == 1 && told.contains("B is worse than A"), "{told}");
-    let (code, told) = compared(&slow, &fast);
-    assert!(code == 0 && told.contains("B is better than A"), "{told}");
-    let (code, told) = compared(&fast, &fast);
-    assert!(code == 0 && told.contains("B is as A"), "{told}");
-    let (code, told) = compared(&fast, &file("nosuch"));
-    assert!(code == 2 && told.contains("nosuch"), "{told}");
-    std::fs::write(file("other.json"), "{}").unwrap();
-    let (code, told) = compared(&fast, &file("other.json"));
+    let (code, text) = compared(&fast, &slow);
+    assert!(code == 1 && text.contains("B is worse than A"), "{text}");
+    let (code, text) = compared(&slow, &fast);
+    assert!(code == 0 && text.contains("B is better than A"), "{text}");
+    let (code, text) = compared(&fast, &fast);
     assert!(
-        code == 2 && told.contains("it is neither rating.json nor"),
-        "{told}"
+        code == 0 && text.contains("B does not differ from A"),
+        "{text}"
+    );
+    let (code, text) = compared(&fast, &file("nosuch"));
+    assert!(code == 2 && text.contains("nosuch"), "{text}");
+    std::fs::write(file("other.json"), "{}").unwrap();
+    let (code, text) = compared(&fast, &file("other.json"));
+    assert!(
+        code == 2 && text.contains("neither a rating.json nor"),
+        "{text}"
     );
 }
 
@@ -267,19 +270,22 @@ fn start(
     let mut line = String::new();
     while !line.contains("threads") {
         line.clear();
-        assert!(err.read_line(&mut line).unwrap() > 0, "it ended");
+        assert!(
+            err.read_line(&mut line).unwrap() > 0,
+            "bg printed a line with the threads"
+        );
     }
     (child, err)
 }
 
 #[test]
-fn an_interrupt_leaves_a_valid_report_and_trace() {
+fn an_interrupted_run_leaves_a_valid_report_and_trace() {
     for signal in [Signal::INT, Signal::TERM] {
-        interrupted_by(signal);
+        check_interrupt(signal);
     }
 }
 
-fn interrupted_by(signal: Signal) {
+fn check_interrupt(signal: Signal) {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let (mut child, _err) = start("memory", |run| {
@@ -308,7 +314,7 @@ fn interrupted_by(signal: Signal) {
 }
 
 #[test]
-fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
+fn killed_and_failed_runs_remove_their_scratch_trace() {
     let folder = tempfile::tempdir().unwrap();
     let left = || std::fs::read_dir(folder.path()).unwrap().count();
     // With a call that takes an hour, the first signal waits for it and the second does not.
@@ -320,7 +326,7 @@ fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
     assert_eq!(left(), 1);
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let mut lines = err.lines();
-    assert!(lines.any(|line| line.unwrap().contains("once more to give up")));
+    assert!(lines.any(|line| line.unwrap().contains("send it again to exit immediately")));
     // Two signals close together count as one, so send signals until one counts as the second.
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -354,7 +360,7 @@ fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
 }
 
 #[test]
-fn two_signals_at_once_are_one_wish_and_a_reader_who_leaves_ends_nothing() {
+fn two_simultaneous_signals_count_as_one_and_a_closed_stderr_is_ignored() {
     let (child, err) = start("memory", |_| {});
     // The lines of the following seconds have no reader.
     drop(err);
@@ -368,7 +374,7 @@ fn two_signals_at_once_are_one_wish_and_a_reader_who_leaves_ends_nothing() {
 }
 
 #[test]
-fn a_load_that_is_interrupted_ends() {
+fn an_interrupted_load_ends() {
     let mut load = bg(&[
         "run",
         "--store",
@@ -383,12 +389,12 @@ fn a_load_that_is_interrupted_ends() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("members, ")));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert!(lines.any(|line| line.unwrap().contains("it was told to end")));
+    assert!(lines.any(|line| line.unwrap().contains("the load was interrupted")));
     assert!(!child.wait().unwrap().success());
 }
 
 #[test]
-fn a_full_disk_ends_the_run_loudly() {
+fn a_full_disk_ends_the_run_with_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     // Files of at most 2 MB: the effect of a full disk, for this process only.
@@ -406,7 +412,7 @@ fn a_full_disk_ends_the_run_loudly() {
     run.args(["--duration", "1h", "--quiet", "--trace"])
         .arg(&trace);
     let output = run.output().unwrap();
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert!(!output.status.success() && out.is_empty(), "{out}");
     assert!(
         err.contains("cannot write") && err.contains("worker-00"),

@@ -17,8 +17,8 @@ use tokio::task::LocalSet;
 
 /// Opens the store with this name.
 pub fn open(name: &str, options: &Options) -> Box<dyn Store> {
-    let known = stores::find(name).expect("a known store");
-    (known.open)(options).expect("the store opens")
+    let entry = stores::find(name).expect("a known store");
+    (entry.open)(options).expect("the store opens")
 }
 
 /// Runs a future as a worker would, to its end.
@@ -38,12 +38,12 @@ pub fn run<T>(work: impl Future<Output = T>) -> T {
 pub fn conforms(store: &dyn Store) {
     let with_images = small(Some(5000));
     run(async {
-        created_again_is_as_created_once(store, &with_images).await;
-        notes_are_kept_until_it_is_created_anew(store, &with_images).await;
+        creating_twice_equals_creating_once(store, &with_images).await;
+        notes_are_kept_until_the_schema_is_recreated(store, &with_images).await;
         every_write_is_read(store, &with_images).await;
         posts_reach_friends(store, &with_images).await;
-        dropped_calls_disturb_no_others(store, &with_images).await;
-        many_at_once_get_their_own(store, &with_images).await;
+        dropped_calls_do_not_affect_other_calls(store, &with_images).await;
+        concurrent_calls_receive_their_own_results(store, &with_images).await;
         // Without images, only the bytes differ.
         every_write_is_read(store, &small(None)).await;
     });
@@ -71,7 +71,7 @@ async fn fresh(store: &dyn Store, population: &Arc<Population>) -> Rc<dyn Client
     client
 }
 
-async fn created_again_is_as_created_once(store: &dyn Store, population: &Arc<Population>) {
+async fn creating_twice_equals_creating_once(store: &dyn Store, population: &Arc<Population>) {
     let client = fresh(store, population).await;
     client.invite_friend(0, 15).await.expect("invited");
     client.post_comment(0, 3, 99).await.expect("posted");
@@ -96,7 +96,10 @@ async fn created_again_is_as_created_once(store: &dyn Store, population: &Arc<Po
     assert_eq!(second.view_feed(0, 9).await.expect("a feed").posts, []);
 }
 
-async fn notes_are_kept_until_it_is_created_anew(store: &dyn Store, population: &Arc<Population>) {
+async fn notes_are_kept_until_the_schema_is_recreated(
+    store: &dyn Store,
+    population: &Arc<Population>,
+) {
     store.create(population).await.expect("created");
     assert_eq!(store.note("load").await, Ok(None));
     for text in ["one", "{\"two\": 'three'}"] {
@@ -109,7 +112,7 @@ async fn notes_are_kept_until_it_is_created_anew(store: &dyn Store, population: 
         .iter()
         .map(|name| store.put_note_if_absent("run-1", name));
     futures::future::try_join_all(put).await.expect("put");
-    let first = store.note("run-1").await.expect("told").expect("put");
+    let first = store.note("run-1").await.expect("a reply").expect("put");
     assert!(names.contains(&first), "{first}");
     store
         .put_note_if_absent("run-1", "late")
@@ -233,7 +236,7 @@ async fn posts_reach_friends(store: &dyn Store, population: &Arc<Population>) {
 
 /// Drops calls at various moments: before they are sent and while they are in flight. Every other call still gets its
 /// own answer.
-async fn dropped_calls_disturb_no_others(store: &dyn Store, population: &Arc<Population>) {
+async fn dropped_calls_do_not_affect_other_calls(store: &dyn Store, population: &Arc<Population>) {
     let client = fresh(store, population).await;
     let model = Model::new(population);
     for polls in 0..4 {
@@ -258,7 +261,10 @@ async fn dropped_calls_disturb_no_others(store: &dyn Store, population: &Arc<Pop
 }
 
 /// Runs several clients with many concurrent calls that write for different members.
-async fn many_at_once_get_their_own(store: &dyn Store, population: &Arc<Population>) {
+async fn concurrent_calls_receive_their_own_results(
+    store: &dyn Store,
+    population: &Arc<Population>,
+) {
     const ROUNDS: u64 = 6;
     let client = fresh(store, population).await;
     let other = store.connect(population.clone()).await.expect("connected");

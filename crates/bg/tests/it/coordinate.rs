@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use larder_bg::coordinate::Fleet;
-use larder_bg::verdict::measure::{Laboratory, Load, Trial};
+use larder_bg::verdict::measure::{Load, Trial, TrialRunner};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A `bg client` that ends with the test.
 struct Client {
     process: Child,
     address: String,
-    told: Lines<BufReader<ChildStderr>>,
+    stderr: Lines<BufReader<ChildStderr>>,
     /// The folder of its traces.
     scratch: tempfile::TempDir,
     /// The folder of the files that its coordinator may open.
@@ -55,7 +55,7 @@ impl Client {
             .unwrap()
             .to_owned();
         Client {
-            told: BufReader::new(process.stderr.take().unwrap()).lines(),
+            stderr: BufReader::new(process.stderr.take().unwrap()).lines(),
             process,
             address,
             scratch,
@@ -65,8 +65,8 @@ impl Client {
     }
 
     fn wait_for(&mut self, what: &str) {
-        let found = self.told.any(|line| line.unwrap().contains(what));
-        assert!(found, "the client never told: {what}");
+        let found = self.stderr.any(|line| line.unwrap().contains(what));
+        assert!(found, "the client never printed: {what}");
     }
 }
 
@@ -119,9 +119,9 @@ fn clients_run_together_and_their_results_add_up() {
     assert!(json["reads"].is_null());
     // The intended draws of both clients cover all members.
     let drawn = &json["drawn"];
-    let meant = drawn["cells"].as_array().unwrap().iter();
-    let meant: f64 = meant.map(|cell| cell["meant"].as_f64().unwrap()).sum();
-    assert!((meant - 1.0).abs() < 1e-9, "{drawn}");
+    let intended = drawn["cells"].as_array().unwrap().iter();
+    let intended: f64 = intended.map(|cell| cell["meant"].as_f64().unwrap()).sum();
+    assert!((intended - 1.0).abs() < 1e-9, "{drawn}");
     assert!(drawn["draws"].as_u64().unwrap() > 0 && drawn["chi_square"].is_number());
 }
 
@@ -164,7 +164,7 @@ fn one_client_and_eight_deliver_the_same_mix() {
 }
 
 #[test]
-fn clients_are_rated_as_one_and_judge_their_own_traces() {
+fn clients_are_rated_as_one_and_validate_their_own_traces() {
     let (one, other) = (Client::start(), Client::start());
     let sla = "95% < 1s, 0% unpredictable, 300ms";
     let words = [
@@ -195,7 +195,7 @@ fn clients_are_rated_as_one_and_judge_their_own_traces() {
 }
 
 #[test]
-fn a_client_that_is_killed_ends_the_trial_and_is_named() {
+fn a_killed_client_ends_the_trial_and_the_error_names_it() {
     let (mut one, mut other) = (Client::start(), Client::start());
     let words = ["run", "--threads", "4", "--duration", "60s"];
     let running = coordinator(&[&one, &other], &words).spawn().unwrap();
@@ -204,14 +204,14 @@ fn a_client_that_is_killed_ends_the_trial_and_is_named() {
     other.process.kill().unwrap();
     let output = running.wait_with_output().unwrap();
     assert!(!output.status.success());
-    let told = text(&output);
+    let output_text = text(&output);
     assert!(
-        told.contains(&format!("client {}: ", other.address)),
-        "{told}"
+        output_text.contains(&format!("client {}: ", other.address)),
+        "{output_text}"
     );
     assert!(
-        !told.contains(&format!("client {}: ", one.address)),
-        "{told}"
+        !output_text.contains(&format!("client {}: ", one.address)),
+        "{output_text}"
     );
     // The surviving client ends its trial too, and serves the next coordinator.
     one.wait_for("the coordinator ");
@@ -221,7 +221,7 @@ fn a_client_that_is_killed_ends_the_trial_and_is_named() {
 }
 
 #[test]
-fn a_rating_whose_client_dies_ends_with_the_reason_and_a_report() {
+fn a_rating_whose_client_is_killed_reports_the_reason() {
     let (one, mut other) = (Client::start(), Client::start());
     let sla = "95% < 1s, 60s";
     let words = [
@@ -239,7 +239,7 @@ fn a_rating_whose_client_dies_ends_with_the_reason_and_a_report() {
 }
 
 #[test]
-fn a_client_refuses_what_it_cannot_do_and_says_why() {
+fn a_client_rejects_impossible_requests_with_the_reason() {
     let one = Client::start();
     let words = ["run", "--threads", "401", "--duration", "100ms"];
     let output = coordinator(&[&one], &words).output().unwrap();
@@ -250,8 +250,8 @@ fn a_client_refuses_what_it_cannot_do_and_says_why() {
     assert!(!output.status.success() && text(&output).contains("no-such-mix"));
 }
 
-/// Returns the orders of a coordinator as lines, without its keep-alive messages, until the connection ends.
-fn orders(stream: &TcpStream) -> impl Iterator<Item = String> + use<> {
+/// Returns the requests of a coordinator as lines, without its keep-alive messages, until the connection ends.
+fn requests(stream: &TcpStream) -> impl Iterator<Item = String> + use<> {
     let lines = BufReader::new(stream.try_clone().unwrap()).lines();
     lines
         .map_while(Result::ok)
@@ -264,7 +264,7 @@ fn scripted(answers: &'static [&'static str]) -> (String, thread::JoinHandle<Opt
     let address = listener.local_addr().unwrap().to_string();
     let served = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut lines = orders(&stream);
+        let mut lines = requests(&stream);
         for answer in answers {
             // For an empty answer, it only reads the next line.
             lines.next()?;
@@ -296,51 +296,54 @@ fn trial(answers: &'static [&'static str]) -> String {
 }
 
 #[test]
-fn clients_that_are_none_are_told_apart() {
+fn invalid_clients_are_reported_with_the_reason() {
     const HELLO: &str = r#"{"hello":{"protocol":4}}"#;
     const PREPARED: &str = r#"{"prepared":{"mass":1.0,"members":9}}"#;
     let other = trial(&[r#"{"hello":{"protocol":2}}"#]);
     assert!(other.contains("protocol 2"), "{other}");
     let junk = trial(&["+PONG"]);
     assert!(junk.contains("not a message of protocol 4"), "{junk}");
-    assert_eq!(trial(&[HELLO, PREPARED]), "no sign of life for 0.2 s");
+    assert_eq!(
+        trial(&[HELLO, PREPARED]),
+        "the client sent no heartbeat for 0.2 s"
+    );
     let failed = trial(&[HELLO, r#"{"failed":{"why":"no such store"}}"#]);
     assert_eq!(failed, "no such store");
     let odd = trial(&[HELLO, PREPARED, PREPARED]);
-    assert!(odd.contains("answered with prepared"), "{odd}");
+    assert!(odd.contains("unexpected message prepared"), "{odd}");
     // A client that did not receive go cannot be done.
     let hasty = trial(&[HELLO, PREPARED, DONE]);
-    assert!(hasty.contains("answered with done"), "{hasty}");
+    assert!(hasty.contains("unexpected message done"), "{hasty}");
     // A client that is ready received go, and then is silent.
     assert_eq!(
         trial(&[HELLO, PREPARED, r#""ready""#]),
-        "no sign of life for 0.2 s"
+        "the client sent no heartbeat for 0.2 s"
     );
 }
 
 const DONE: &str = r#"{"done":{"measured":{"seconds":1.0,"actions":{},"sessions":0,"reads":null,"series":[],"effort":null},"failures":[],"injected":[]}}"#;
 
-/// A simulated client that reads one order at a time.
-struct Puppet {
+/// A simulated client that reads one request at a time.
+struct FakeClient {
     stream: TcpStream,
-    orders: Box<dyn Iterator<Item = String>>,
+    requests: Box<dyn Iterator<Item = String>>,
 }
 
-impl Puppet {
-    fn accept(listener: &TcpListener) -> Puppet {
+impl FakeClient {
+    fn accept(listener: &TcpListener) -> FakeClient {
         let (stream, _) = listener.accept().unwrap();
-        let orders = Box::new(orders(&stream));
-        Puppet { stream, orders }
+        let requests = Box::new(requests(&stream));
+        FakeClient { stream, requests }
     }
 
-    /// Waits for an order and sends an answer.
-    fn answer(&mut self, order: &str, answer: &str) {
-        let heard = self.orders.next().unwrap();
-        assert!(heard.contains(order), "{order}: {heard}");
-        self.say(answer);
+    /// Waits for a request and sends an answer.
+    fn answer(&mut self, request: &str, answer: &str) {
+        let received = self.requests.next().unwrap();
+        assert!(received.contains(request), "{request}: {received}");
+        self.send(answer);
     }
 
-    fn say(&mut self, what: &str) {
+    fn send(&mut self, what: &str) {
         self.stream
             .write_all(format!("{what}\n").as_bytes())
             .unwrap();
@@ -348,8 +351,8 @@ impl Puppet {
 }
 
 /// Runs a coordinator with two simulated clients: the first is ready, the second sends `then`. Returns the
-/// coordinator's result, and the order that each client received next.
-fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
+/// coordinator's result, and the request that each client received next.
+fn run_with_second_reply(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let address = |listener: &TcpListener| (listener.local_addr().unwrap().to_string(), 1.0);
     let clients = listeners.iter().map(address).collect();
@@ -363,58 +366,58 @@ fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
         measured.map(|measured| measured.duration.as_secs_f64())
     });
     let [mut one, mut other] = listeners.map(|listener| {
-        let mut puppet = Puppet::accept(&listener);
-        puppet.answer("hello", r#"{"hello":{"protocol":4}}"#);
-        puppet
+        let mut client = FakeClient::accept(&listener);
+        client.answer("hello", r#"{"hello":{"protocol":4}}"#);
+        client
     });
-    for puppet in [&mut one, &mut other] {
-        puppet.answer("prepare", r#"{"prepared":{"mass":0.5,"members":9}}"#);
+    for client in [&mut one, &mut other] {
+        client.answer("prepare", r#"{"prepared":{"mass":0.5,"members":9}}"#);
     }
     one.answer("trial", r#""ready""#);
     other.answer("trial", then);
-    let heard = [&mut one, &mut other].map(|puppet| {
-        let heard = puppet.orders.next();
-        if heard.is_some() {
-            puppet.say(DONE);
+    let received = [&mut one, &mut other].map(|client| {
+        let received = client.requests.next();
+        if received.is_some() {
+            client.send(DONE);
         }
-        heard
+        received
     });
-    (ran.join().unwrap(), heard)
+    (ran.join().unwrap(), received)
 }
 
 #[test]
-fn no_client_begins_before_all_are_ready() {
-    let (ran, heard) = ready_and(r#""ready""#);
+fn no_client_starts_before_all_are_ready() {
+    let (ran, received) = run_with_second_reply(r#""ready""#);
     assert_eq!(ran, Ok(1.0));
     let go = || Some(r#""go""#.to_owned());
-    assert_eq!(heard, [go(), go()]);
+    assert_eq!(received, [go(), go()]);
     // If the trial does not start, no client receives go.
-    let (ran, heard) = ready_and(r#"{"failed":{"why":"no data store"}}"#);
+    let (ran, received) = run_with_second_reply(r#"{"failed":{"why":"no data store"}}"#);
     assert!(ran.unwrap_err().ends_with(": no data store"));
-    assert_eq!(heard, [None, None]);
+    assert_eq!(received, [None, None]);
 }
 
 #[test]
-fn a_client_that_does_not_get_ready_says_why_and_nobody_begins() {
+fn a_client_that_fails_to_prepare_reports_why_and_no_client_starts() {
     let (one, other) = (Client::start(), Client::start());
     // No server listens on that port.
     let words = ["run", "--threads", "4", "--duration", "60s"];
     let mut command = coordinator_at(&[&one.address, &other.address], &words, "redis");
     let output = command.args(["--at", "127.0.0.1:1"]).output().unwrap();
-    let told = text(&output);
+    let output_text = text(&output);
     assert!(
-        !output.status.success() && told.contains("client 127.0.0.1:"),
-        "{told}"
+        !output.status.success() && output_text.contains("client 127.0.0.1:"),
+        "{output_text}"
     );
     assert!(
-        told.contains("cannot connect to the data store redis"),
-        "{told}"
+        output_text.contains("cannot connect to the data store redis"),
+        "{output_text}"
     );
 }
 
 /// The result of an interrupted coordinator is what its clients measured until then, and their trials end.
 #[test]
-fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is() {
+fn an_interrupted_coordinator_stops_its_clients_and_reports_partial_results() {
     for signal in [Signal::INT, Signal::TERM] {
         let (mut one, mut other) = (Client::start(), Client::start());
         let words = [
@@ -440,7 +443,7 @@ fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is
         assert!(json["reads"]["reads"].as_u64().unwrap() > 0, "{json}");
         assert_eq!(json["reads"]["unpredictable"], 0);
         for (number, client) in [&mut one, &mut other].into_iter().enumerate() {
-            client.wait_for("the coordinator has gone");
+            client.wait_for("the coordinator disconnected");
             let trace = client.folder.path().join(format!("trace/client-{number}"));
             assert!(trace.join("population.json").exists(), "{trace:?}");
         }
@@ -461,7 +464,7 @@ fn a_rating_by_clients_is_interrupted_with_a_report() {
 }
 
 #[test]
-fn a_client_told_to_end_says_so_and_leaves_nothing_behind() {
+fn a_terminated_client_reports_it_and_leaves_no_files() {
     let mut one = Client::start();
     let words = [
         "run",
@@ -473,20 +476,20 @@ fn a_client_told_to_end_says_so_and_leaves_nothing_behind() {
         "95% < 1s, 0% unpredictable",
     ];
     let mut running = coordinator(&[&one], &words).spawn().unwrap();
-    let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
-    assert!(told.any(|line| line.unwrap().contains("2 threads")));
+    let mut stderr = BufReader::new(running.stderr.take().unwrap()).lines();
+    assert!(stderr.any(|line| line.unwrap().contains("2 threads")));
     let folder = one.scratch.path().to_owned();
     let traces = || std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(traces(), 1, "a scratch trace while it runs");
     kill_process(Pid::from_child(&one.process), Signal::TERM).unwrap();
     assert!(one.process.wait().unwrap().success());
     assert_eq!(traces(), 0);
-    assert!(told.any(|line| line.unwrap().contains("it was told to end")));
+    assert!(stderr.any(|line| line.unwrap().contains("the client was stopped by")));
     assert!(!running.wait().unwrap().success());
 }
 
 #[test]
-fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
+fn the_deck_shows_and_controls_all_clients() {
     let (one, other) = (Client::start(), Client::start());
     let words = [
         "run",
@@ -501,19 +504,19 @@ fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
     let mut command = coordinator(&[&one, &other], &words);
     command.args(["--between", "1ms", "--trace", "trace"]);
     let mut running = command.spawn().unwrap();
-    let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
-    let invitation = told
+    let mut stderr = BufReader::new(running.stderr.take().unwrap()).lines();
+    let first_line = stderr
         .find(|line| line.as_ref().unwrap().contains("deck at "))
         .unwrap()
         .unwrap();
-    let address = invitation
+    let address = first_line
         .trim_start_matches("deck at http://")
         .trim_end_matches('/')
         .to_owned();
-    assert!(told.any(|line| line.unwrap().contains("4 threads")));
-    let said = ask(&address, "POST /v1/threads", r#"{"threads":2}"#);
-    assert!(said.contains("200 OK"), "{said}");
-    assert!(told.any(|line| line.unwrap().contains("2 threads")));
+    assert!(stderr.any(|line| line.unwrap().contains("4 threads")));
+    let reply = ask(&address, "POST /v1/threads", r#"{"threads":2}"#);
+    assert!(reply.contains("200 OK"), "{reply}");
+    assert!(stderr.any(|line| line.unwrap().contains("2 threads")));
     // Some seconds later, reads of both clients have been validated.
     let reads = || {
         let state = ask(&address, "GET /v1/state", "");
@@ -521,9 +524,9 @@ fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
         let json: serde_json::Value = serde_json::from_str(json).unwrap();
         json["reads"]["reads"].as_u64().unwrap_or(0)
     };
-    assert!((0..10).any(|_| reads() > 0 || told.next().unwrap().is_err()));
-    let said = ask(&address, "POST /v1/stop", "{}");
-    assert!(said.contains("200 OK"), "{said}");
+    assert!((0..10).any(|_| reads() > 0 || stderr.next().unwrap().is_err()));
+    let reply = ask(&address, "POST /v1/stop", "{}");
+    assert!(reply.contains("200 OK"), "{reply}");
     assert!(running.wait().unwrap().success());
 }
 
@@ -531,22 +534,22 @@ const SHORT: [&str; 5] = ["run", "--threads", "1", "--duration", "50ms"];
 
 /// A port scanner, a peer that sends no hello and a slow peer do not delay the coordinator.
 #[test]
-fn silent_visitors_and_strangers_hold_no_place() {
+fn silent_and_invalid_connections_do_not_block_a_coordinator() {
     let one = Client::start();
     let silent = [(); 3].map(|()| TcpStream::connect(&one.address).unwrap());
     let mut stranger = TcpStream::connect(&one.address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let mut said = String::new();
+    let mut reply = String::new();
     // It receives an explanation, and the connection is closed.
-    let _ = stranger.read_to_string(&mut said);
-    assert!(said.contains("not a message of protocol"), "{said}");
+    let _ = stranger.read_to_string(&mut reply);
+    assert!(reply.contains("not a message of protocol"), "{reply}");
     let mut hasty = TcpStream::connect(&one.address).unwrap();
     hasty.write_all(b"\"stop\"\n").unwrap();
-    let mut said = String::new();
-    let _ = hasty.read_to_string(&mut said);
+    let mut reply = String::new();
+    let _ = hasty.read_to_string(&mut reply);
     assert!(
-        said.contains("the first word of a coordinator is hello"),
-        "{said}"
+        reply.contains("the first message of a coordinator must be hello"),
+        "{reply}"
     );
     let output = coordinator(&[&one], &SHORT).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
@@ -555,7 +558,7 @@ fn silent_visitors_and_strangers_hold_no_place() {
 
 /// More connections than the client greets at the same time.
 #[test]
-fn two_hundred_silent_visitors_do_not_keep_a_coordinator_out() {
+fn two_hundred_silent_connections_do_not_block_a_coordinator() {
     let one = Client::start();
     let silent: Vec<TcpStream> = (0..200)
         .map(|_| TcpStream::connect(&one.address).unwrap())
@@ -576,22 +579,22 @@ fn greeted(client: &Client) -> TcpStream {
 }
 
 #[test]
-fn a_coordinator_that_goes_silent_is_given_up_and_the_next_is_served() {
+fn a_silent_coordinator_is_disconnected_and_the_next_one_is_served() {
     let mut one = Client::start_with(None, &["--patience", "300ms"]);
     // It keeps the connection open during its work, and sends nothing.
     let mut silent = greeted(&one);
     let words = ["run", "--store", "memory", "--members", "400"];
-    let order = serde_json::json!({"prepare": {
+    let request = serde_json::json!({"prepare": {
         "words": words, "fragment": 0, "speeds": [1.0], "load": false, "run": "r"
     }});
-    silent.write_all(format!("{order}\n").as_bytes()).unwrap();
-    one.wait_for("the coordinator was lost: no sign of life for 0.3 s");
+    silent.write_all(format!("{request}\n").as_bytes()).unwrap();
+    one.wait_for("the coordinator was lost: the coordinator sent no heartbeat for 0.3 s");
     drop(greeted(&one));
     drop(silent);
 }
 
 #[test]
-fn a_coordinator_sends_signs_of_life_while_it_waits() {
+fn a_waiting_coordinator_sends_heartbeats() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let ran = thread::spawn(move || {
@@ -609,23 +612,23 @@ fn a_coordinator_sends_signs_of_life_while_it_waits() {
 }
 
 #[test]
-fn a_second_coordinator_is_told_that_there_is_one() {
+fn a_second_coordinator_is_rejected_with_the_address_of_the_first() {
     let mut one = Client::start();
     let words = ["run", "--threads", "2", "--duration", "1h"];
     let mut running = coordinator(&[&one], &words).spawn().unwrap();
     one.wait_for("trial: ");
     let output = coordinator(&[&one], &SHORT).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output).contains("it acts for the coordinator at 127.0.0.1:"));
+    assert!(text(&output).contains("already in use by the coordinator at 127.0.0.1:"));
     running.kill().unwrap();
     running.wait().unwrap();
-    one.wait_for("the coordinator has gone");
+    one.wait_for("the coordinator disconnected");
     let output = coordinator(&[&one], &SHORT).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]
-fn a_client_with_a_secret_acts_for_those_who_know_it() {
+fn a_client_with_a_secret_accepts_only_coordinators_that_have_it() {
     let one = Client::start_with(Some("a long secret"), &[]);
     for wrong in [None, Some(""), Some("a long"), Some("a long secrets")] {
         let mut command = coordinator(&[&one], &SHORT);
@@ -634,12 +637,12 @@ fn a_client_with_a_secret_acts_for_those_who_know_it() {
         }
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let told = text(&output);
+        let output_text = text(&output);
         assert!(
-            told.contains("the secret is not that of this client"),
-            "{told}"
+            output_text.contains("the secret does not match"),
+            "{output_text}"
         );
-        assert!(!told.contains("a long secret"), "{told}");
+        assert!(!output_text.contains("a long secret"), "{output_text}");
     }
     let mut command = coordinator(&[&one], &SHORT);
     let output = command.env("BG_SECRET", "a long secret").output().unwrap();
@@ -656,21 +659,21 @@ fn a_client_with_a_secret_acts_for_those_who_know_it() {
 
 /// The client itself rejects invalid command lines, whatever the coordinator checks.
 #[test]
-fn a_client_opens_no_file_outside_its_folder_and_refuses_what_does_not_fit() {
+fn a_client_opens_no_file_outside_its_folder_and_rejects_excessive_sizes() {
     let one = Client::start();
     let refused = |words: &[&str]| {
         let mut stream = TcpStream::connect(&one.address).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        let mut ask = |order: &serde_json::Value| {
-            stream.write_all(format!("{order}\n").as_bytes()).unwrap();
+        let mut ask = |request: &serde_json::Value| {
+            stream.write_all(format!("{request}\n").as_bytes()).unwrap();
             let answer = lines.find(|line| !line.as_ref().unwrap().contains("alive"));
             answer.unwrap().unwrap()
         };
         let hello = ask(&serde_json::json!({"hello": {"protocol": 4}}));
         assert!(hello.contains("hello"), "{hello}");
         let all: Vec<&str> = [&["run", "--store", "memory"], words].concat();
-        let order = serde_json::json!({"words": all, "fragment": 0, "speeds": [1.0], "load": false, "run": "r"});
-        ask(&serde_json::json!({ "prepare": order }))
+        let request = serde_json::json!({"words": all, "fragment": 0, "speeds": [1.0], "load": false, "run": "r"});
+        ask(&serde_json::json!({ "prepare": request }))
     };
     let secret = one.scratch.path().join("secret");
     std::fs::write(&secret, "root:x:0:0").unwrap();
@@ -682,24 +685,24 @@ fn a_client_opens_no_file_outside_its_folder_and_refuses_what_does_not_fit() {
         ["--trace", path],
         ["--trace", "../new"],
     ] {
-        let told = refused(&words);
+        let reply = refused(&words);
         assert!(
-            told.contains("must be a name below the client's --folder"),
-            "{told}"
+            reply.contains("must be a relative path within the client's --folder"),
+            "{reply}"
         );
-        assert!(!told.contains("root:x"), "{told}");
+        assert!(!reply.contains("root:x"), "{reply}");
     }
     for (words, why) in [
         (["--members", "4000000000"], "GiB are free"),
         (["--workers", "1000000"], "--workers 1000000: at most"),
     ] {
-        let told = refused(&words);
-        assert!(told.contains(why), "{told}");
+        let reply = refused(&words);
+        assert!(reply.contains(why), "{reply}");
     }
     // It continues, and accepts a file in its folder.
     std::fs::write(one.folder.path().join("edges"), "0 1\n1 2\n2 0\n").unwrap();
-    let told = refused(&["--edges", "edges"]);
-    assert!(told.contains("prepared"), "{told}");
+    let reply = refused(&["--edges", "edges"]);
+    assert!(reply.contains("prepared"), "{reply}");
 }
 
 /// Sends one HTTP request and returns the whole answer.

@@ -8,18 +8,18 @@ use std::thread;
 use std::time::Duration;
 
 use larder_bg::model::action::Action;
-use larder_bg::ui::deck::{About, Board, Controls, Deck, Limits, Order, Second, Watched};
-use larder_bg::verdict::measure::{Judged, Laboratory, Load, Measured, Trial};
+use larder_bg::ui::deck::{About, Board, Controls, Deck, Limits, NextStep, ObservedRunner, Second};
+use larder_bg::verdict::measure::{Load, Measurements, ReadValidation, Trial, TrialRunner};
 use serde_json::{Value, json};
 
 /// The buttons that were pressed.
 #[derive(Default)]
-pub struct Pressed {
+pub struct PressedButtons {
     pub threads: AtomicU32,
     pub stop: AtomicBool,
 }
 
-impl Controls for Pressed {
+impl Controls for PressedButtons {
     fn set_threads(&self, threads: u32) {
         self.threads.store(threads, Ordering::SeqCst);
     }
@@ -49,8 +49,8 @@ pub fn trial(load: Load, seconds: u64) -> Trial {
 }
 
 /// Returns a measurement of `calls` profile views with this latency in microseconds, and one slow list of friends.
-pub fn measured(seconds: u64, calls: u64, us: u64) -> Measured {
-    let mut measured = Measured::new(Duration::from_secs(seconds));
+pub fn measured(seconds: u64, calls: u64, us: u64) -> Measurements {
+    let mut measured = Measurements::new(Duration::from_secs(seconds));
     for _ in 0..calls {
         measured.actions[Action::ViewProfile as usize].record(us * 1000, None);
     }
@@ -58,32 +58,32 @@ pub fn measured(seconds: u64, calls: u64, us: u64) -> Measured {
     measured
 }
 
-pub struct Open {
+pub struct OpenDeck {
     pub board: Arc<Board>,
-    pub pressed: Arc<Pressed>,
+    pub pressed: Arc<PressedButtons>,
     pub deck: Deck,
 }
 
-pub fn open(command: &'static str, sla: Option<&str>) -> Open {
+pub fn open(command: &'static str, sla: Option<&str>) -> OpenDeck {
     open_within(Limits::default(), command, sla)
 }
 
-fn open_within(limits: Limits, command: &'static str, sla: Option<&str>) -> Open {
-    let pressed = Arc::new(Pressed::default());
+fn open_within(limits: Limits, command: &'static str, sla: Option<&str>) -> OpenDeck {
+    let pressed = Arc::new(PressedButtons::default());
     let sla = sla.map(|text| text.parse().expect("an agreement"));
     let board = Arc::new(Board::new(about(command), sla, pressed.clone()));
     let deck = Deck::open_within(limits, "0", board.clone()).expect("opens");
-    Open {
+    OpenDeck {
         board,
         pressed,
         deck,
     }
 }
 
-impl Open {
+impl OpenDeck {
     pub fn second(&self, now: u64, threads: u32) {
         let (second, total) = (measured(1, 99, 50), measured(now, 99 * now, 50));
-        self.board.second(&Second {
+        self.board.record_second(&Second {
             now: Duration::from_secs(now),
             threads,
             second: &second,
@@ -106,7 +106,7 @@ impl Open {
     }
 
     #[track_caller]
-    fn refuses(&self, path: &str, body: &Value, status: u16, why: &str) {
+    fn expect_error(&self, path: &str, body: &Value, status: u16, why: &str) {
         let (got, answer) = self.post(path, body);
         let message = answer["error"]["message"].as_str().expect("a message");
         assert!(
@@ -145,22 +145,23 @@ fn ask(
 }
 
 #[test]
-fn a_trial_that_only_a_count_ends_has_no_length() {
+fn a_trial_bounded_by_a_count_has_no_length() {
     let open = open("run", None);
-    open.board.begins(&Trial::counted(Load::Threads(4), 500));
+    open.board
+        .record_start(&Trial::counted(Load::Threads(4), 500));
     open.second(1, 4);
     let state = open.state(0);
     assert_eq!(state["phase"], "running");
     assert_eq!(state["trial"]["seconds"], Value::Null);
     assert_eq!(state["trial"]["actions"], 500);
-    open.board.begins(&trial(Load::Threads(4), 10));
+    open.board.record_start(&trial(Load::Threads(4), 10));
     let state = open.state(0);
     assert_eq!(state["trial"]["seconds"], 10.0);
     assert_eq!(state["trial"]["actions"], Value::Null);
 }
 
 #[test]
-fn each_second_is_told_with_its_figures_and_those_of_each_action() {
+fn each_second_has_statistics_in_total_and_for_each_action() {
     let open = open(
         "run",
         Some("95% < 100ms, list-friends: 90% < 100ms, 0.1% unpredictable, 60s"),
@@ -171,7 +172,7 @@ fn each_second_is_told_with_its_figures_and_those_of_each_action() {
         (&json!("waiting"), &Value::Null)
     );
     assert_eq!(before["agreement"]["clauses"][0]["state"], "open");
-    open.board.begins(&trial(Load::Threads(4), 10));
+    open.board.record_start(&trial(Load::Threads(4), 10));
     for now in 1..=3 {
         open.second(now, 4);
     }
@@ -211,13 +212,13 @@ fn each_second_is_told_with_its_figures_and_those_of_each_action() {
 }
 
 #[test]
-fn an_hour_of_seconds_is_remembered_and_their_numbers_go_on() {
+fn an_hour_of_seconds_is_kept_with_continuous_numbers() {
     let open = open("run", None);
-    open.board.begins(&trial(Load::Threads(1), 100_000));
-    let second = Measured::new(Duration::from_secs(1));
+    open.board.record_start(&trial(Load::Threads(1), 100_000));
+    let second = Measurements::new(Duration::from_secs(1));
     let most = Board::POINTS_MAX as u64;
     for now in 1..=most + 5 {
-        open.board.second(&Second {
+        open.board.record_second(&Second {
             now: Duration::from_secs(now),
             threads: 1,
             second: &second,
@@ -240,11 +241,11 @@ fn an_hour_of_seconds_is_remembered_and_their_numbers_go_on() {
 }
 
 #[test]
-fn threads_are_changed_while_a_closed_loop_runs_and_refused_with_the_reason_otherwise() {
+fn threads_can_be_changed_only_while_a_closed_loop_runs() {
     let open = open("run", None);
     let four = json!({"threads": 4});
-    open.refuses("/v1/threads", &four, 409, "no trial runs just now");
-    open.board.begins(&trial(Load::Threads(1), 10));
+    open.expect_error("/v1/threads", &four, 409, "no trial is running");
+    open.board.record_start(&trial(Load::Threads(1), 10));
     open.second(1, 1);
     assert_eq!(
         open.post("/v1/threads", &four),
@@ -259,35 +260,35 @@ fn threads_are_changed_while_a_closed_loop_runs_and_refused_with_the_reason_othe
         (json!({"thread": 4}), "unknown field"),
         (json!([]), "invalid length"),
     ] {
-        open.refuses("/v1/threads", &body, 400, why);
+        open.expect_error("/v1/threads", &body, 400, why);
     }
     assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 4);
-    open.board.begins(&trial(Load::Rate(100.0), 10));
+    open.board.record_start(&trial(Load::Rate(100.0), 10));
     open.second(1, 1);
-    open.refuses("/v1/threads", &four, 409, "an open loop");
-    open.board.ended(None);
-    open.refuses("/v1/stop", &json!({}), 409, "it has ended");
+    open.expect_error("/v1/threads", &four, 409, "of an open loop");
+    open.board.record_run_end(None);
+    open.expect_error("/v1/stop", &json!({}), 409, "the run has ended");
     assert_eq!(open.state(0)["controls"]["stop"], false);
 
     let search = self::open("rate", None);
-    search.board.begins(&trial(Load::Threads(1), 10));
+    search.board.record_start(&trial(Load::Threads(1), 10));
     search.second(1, 1);
-    search.refuses(
+    search.expect_error(
         "/v1/threads",
         &four,
         409,
-        "a rating chooses its threads itself",
+        "a rating chooses the number of threads",
     );
     assert_eq!(search.state(0)["controls"]["threads"], false);
 }
 
 #[test]
-fn a_stop_is_obeyed_by_the_trial_that_runs_or_the_next_ones_first_second() {
+fn a_stop_ends_the_running_trial_or_the_next_one() {
     let open = open("run", None);
     // A stop before any trial. The start of a trial resets the controls, so the flag is cleared here.
     assert_eq!(open.post("/v1/stop", &json!({})).0, 200);
     open.pressed.stop.store(false, Ordering::SeqCst);
-    open.board.begins(&trial(Load::Threads(1), 10));
+    open.board.record_start(&trial(Load::Threads(1), 10));
     open.second(1, 1);
     assert!(open.pressed.stop.load(Ordering::SeqCst));
     let state = open.state(0);
@@ -295,62 +296,67 @@ fn a_stop_is_obeyed_by_the_trial_that_runs_or_the_next_ones_first_second() {
         (&state["phase"], &state["controls"]["stopping"]),
         (&json!("ending"), &json!(true))
     );
-    assert_eq!(open.board.order(), Order::Stop);
-    open.refuses("/v1/start", &json!({}), 409, "only `bg deck` starts again");
+    assert_eq!(open.board.next_step(), NextStep::Stop);
+    open.expect_error(
+        "/v1/start",
+        &json!({}),
+        409,
+        "only `bg deck` can start again",
+    );
 }
 
 #[test]
-fn a_deck_that_was_stopped_starts_again_with_the_threads_chosen_meanwhile() {
+fn a_stopped_deck_restarts_with_the_chosen_threads() {
     let open = open("deck", None);
     assert_eq!(open.post("/v1/stop", &json!({})).0, 200);
     let board = open.board.clone();
-    let resting = thread::spawn(move || board.rest());
+    let waiter = thread::spawn(move || board.wait_for_start());
     while open.state(0)["phase"] != "stopped" {
         thread::yield_now();
     }
     assert_eq!(open.post("/v1/threads", &json!({"threads": 7})).0, 200);
     assert_eq!(open.post("/v1/start", &json!({})).0, 200);
-    assert!(resting.join().expect("no panic"), "it shall go on");
+    assert!(waiter.join().expect("no panic"), "it shall go on");
     assert_eq!(open.board.threads(), Some(7));
     // After quit, `rest` returns immediately.
     open.board.quit();
-    assert!(!open.board.rest());
+    assert!(!open.board.wait_for_start());
 }
 
 #[test]
-fn trials_of_a_search_are_points_with_their_verdicts_and_a_failed_one_says_why() {
-    struct Model(Mutex<Vec<Result<Measured, String>>>);
-    impl Laboratory for Model {
-        fn run(&mut self, _: &Trial) -> Result<Measured, String> {
+fn trials_of_a_search_have_verdicts_and_failed_ones_a_reason() {
+    struct ScriptedRunner(Mutex<Vec<Result<Measurements, String>>>);
+    impl TrialRunner for ScriptedRunner {
+        fn run(&mut self, _: &Trial) -> Result<Measurements, String> {
             self.0.lock().unwrap().remove(0)
         }
     }
     let open = open("rate", Some("90% < 100ms, 0% unpredictable, 60s"));
     let mut wrong = measured(3, 99, 50);
-    wrong.reads = Some(Judged {
+    wrong.reads = Some(ReadValidation {
         reads: 100,
         unpredictable: 2,
         by_class: vec![("stale".to_owned(), 2)],
         witnesses: vec!["the first".to_owned()],
-        ..Judged::default()
+        ..ReadValidation::default()
     });
     let mut right = measured(3, 99, 50);
-    right.reads = Some(Judged {
+    right.reads = Some(ReadValidation {
         reads: 100,
-        ..Judged::default()
+        ..ReadValidation::default()
     });
-    let mut model = Model(Mutex::new(vec![
+    let mut model = ScriptedRunner(Mutex::new(vec![
         Ok(right),
         Ok(wrong),
         Err("cannot connect".to_owned()),
     ]));
-    let mut watched = Watched::new(&mut model, open.board.clone());
+    let mut observed = ObservedRunner::new(&mut model, open.board.clone());
     for threads in [1, 2, 4] {
-        let _ = watched.run(&trial(Load::Threads(threads), 3));
-        open.board.explain("double");
+        let _ = observed.run(&trial(Load::Threads(threads), 3));
+        open.board.set_purpose("double");
     }
     let state = open.state(0);
-    let told: Vec<_> = state["trials"]
+    let rows: Vec<_> = state["trials"]
         .as_array()
         .expect("trials")
         .iter()
@@ -364,7 +370,7 @@ fn trials_of_a_search_are_points_with_their_verdicts_and_a_failed_one_says_why()
         .collect();
     let why = json!("0% unpredictable: 2.00% of 100 reads");
     assert_eq!(
-        told,
+        rows,
         [
             (json!(1), json!(true), json!("")),
             (json!(2), json!(false), why),
@@ -382,9 +388,9 @@ fn trials_of_a_search_are_points_with_their_verdicts_and_a_failed_one_says_why()
 }
 
 #[test]
-fn pages_of_other_sites_cannot_press_its_buttons() {
+fn requests_from_other_sites_are_rejected() {
     let open = open("run", None);
-    open.board.begins(&trial(Load::Threads(1), 10));
+    open.board.record_start(&trial(Load::Threads(1), 10));
     open.second(1, 1);
     let addr = open.deck.addr();
     let json = ("Content-Type", "application/json");
@@ -408,20 +414,20 @@ fn pages_of_other_sites_cannot_press_its_buttons() {
 }
 
 #[test]
-fn a_page_that_watches_learns_of_the_end_and_nobody_waits_without_one() {
+fn an_open_page_receives_the_end_of_the_run() {
     // With this timeout, a needless wait would be noticed.
     let limits = Limits {
-        farewell: Duration::from_secs(3600),
+        linger: Duration::from_secs(3600),
         ..Limits::default()
     };
     let alone = open_within(limits, "run", None);
-    alone.board.ended(None);
+    alone.board.record_run_end(None);
     drop(alone);
 
-    let watched = open_within(limits, "run", None);
-    watched.state(0);
-    let addr = watched.deck.addr();
-    let closing = thread::spawn(move || drop(watched));
+    let observed = open_within(limits, "run", None);
+    observed.state(0);
+    let addr = observed.deck.addr();
+    let closing = thread::spawn(move || drop(observed));
     loop {
         let (_, body) = get(addr, "/v1/state");
         let state: Value = serde_json::from_str(&body).expect("JSON");
@@ -433,19 +439,23 @@ fn a_page_that_watches_learns_of_the_end_and_nobody_waits_without_one() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_refused_by_name() {
+fn an_address_in_use_is_rejected_by_name() {
     let open = open("run", None);
     let text = open.deck.addr().to_string();
     let again = Deck::open(&text, open.board.clone());
     let why = again.err().expect("it is taken");
     assert!(why.starts_with(&format!("--deck {text}: ")), "{why}");
-    assert!(open.deck.invitation().ends_with(&format!("http://{text}/")));
+    assert!(
+        open.deck
+            .address_message()
+            .ends_with(&format!("http://{text}/"))
+    );
 }
 
 /// An incomplete request is closed after the timeout and does not block other connections.
 #[test]
-fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
-    let board = Board::new(about("run"), None, Arc::new(Pressed::default()));
+fn incomplete_requests_time_out_and_free_their_connection() {
+    let board = Board::new(about("run"), None, Arc::new(PressedButtons::default()));
     let limits = Limits {
         connections: 2,
         silence: Duration::from_millis(100),
@@ -457,11 +467,11 @@ fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
         stream.write_all(text.as_bytes()).expect("sent");
         stream
     };
-    let said = |mut stream: TcpStream| {
-        let mut said = String::new();
+    let response = |mut stream: TcpStream| {
+        let mut response = String::new();
         // A connection that is reset has already delivered its answer.
-        let _ = stream.read_to_string(&mut said);
-        said
+        let _ = stream.read_to_string(&mut response);
+        response
     };
     let head = send("GET /v1/state HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
     let body = send(
@@ -469,20 +479,23 @@ fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
          Connection: close\r\nContent-Length: 2\r\n\r\n{",
     );
     // Both connections are in use until then.
-    let (head, body) = (said(head), said(body));
+    let (head, body) = (response(head), response(body));
     assert!(!head.contains("200 OK"), "{head}");
     assert!(
-        body.contains("408") && body.contains("did not come"),
+        body.contains("408") && body.contains("did not arrive"),
         "{body}"
     );
     let mut one = send("GET /v1/state");
     let third = [(); 3].map(|()| send("GET /v1/state HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     let refused = third
-        .map(said)
+        .map(response)
         .iter()
-        .filter(|said| said.contains("503"))
+        .filter(|response| response.contains("503"))
         .count();
-    assert!(refused > 0, "of four at once two find a place");
+    assert!(
+        refused > 0,
+        "at most two of four concurrent connections are accepted"
+    );
     let mut rest = String::new();
     let _ = one.read_to_string(&mut rest);
     let (status, _) = get(deck.addr(), "/v1/state");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::Ordering;
 
-use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::verdict::measure::{Load, Measurements, Trial, TrialRunner};
 
 use super::deck::{self, measured, trial};
 use larder_testing::browser::Browser;
@@ -13,14 +13,14 @@ const PHASE: &str = "document.querySelector('#phase').textContent";
 const FIRST_FIGURE: &str = "document.querySelector('#figures dd').firstChild.data";
 
 #[test]
-fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
+fn the_page_shows_each_second_and_its_buttons_work() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
     let open = deck::open("run", Some("95% < 100ms, list-friends: 90% < 100ms, 60s"));
     browser.open(&format!("http://{}/", open.deck.addr()));
     browser.wait_until(&format!("{PHASE} === 'starting'"));
-    open.board.begins(&trial(Load::Threads(4), 60));
+    open.board.record_start(&trial(Load::Threads(4), 60));
     open.second(1, 4);
     browser.wait_until(&format!(
         "{PHASE} === 'running' && {FIRST_FIGURE} === '100'"
@@ -44,7 +44,7 @@ fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
     browser.wait_until("document.querySelector('#doing').textContent.includes('12 threads')");
     assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 12);
     // On a phone, the page fits without horizontal scrolling.
-    browser.look(360, true);
+    browser.set_viewport(360, true);
     browser.wait_until("document.documentElement.scrollWidth <= 360 && document.querySelector('#throughput svg').clientWidth < 360");
 
     browser.click("#stop");
@@ -53,7 +53,7 @@ fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
     ));
     assert!(open.pressed.stop.load(Ordering::SeqCst));
     // The run ends and the server is gone; the page must not report this as a lost connection.
-    open.board.ends(&Ok(measured(2, 198, 50)));
+    open.board.record_end(&Ok(measured(2, 198, 50)));
     drop(open);
     browser.wait_until(&format!("{PHASE} === 'ended'"));
     browser.wait_until("lost === true");
@@ -66,9 +66,9 @@ fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
 
 #[test]
 fn a_search_is_a_plot_of_points_with_their_verdicts() {
-    struct Model;
-    impl Laboratory for Model {
-        fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+    struct SimulatedRunner;
+    impl TrialRunner for SimulatedRunner {
+        fn run(&mut self, trial: &Trial) -> Result<Measurements, String> {
             let Load::Threads(threads) = trial.load else {
                 return Err("threads alone".to_owned());
             };
@@ -83,15 +83,15 @@ fn a_search_is_a_plot_of_points_with_their_verdicts() {
         return;
     };
     let open = deck::open("rate", Some("90% < 400us, 60s"));
-    let mut model = Model;
-    let mut watched = larder_bg::ui::deck::Watched::new(&mut model, open.board.clone());
+    let mut model = SimulatedRunner;
+    let mut observed = larder_bg::ui::deck::ObservedRunner::new(&mut model, open.board.clone());
     for threads in [1, 2, 4, 8] {
-        watched
+        observed
             .run(&trial(Load::Threads(threads), 3))
             .expect("a result");
-        open.board.explain("double");
+        open.board.set_purpose("double");
     }
-    browser.look(1000, false);
+    browser.set_viewport(1000, false);
     browser.open(&format!("http://{}/", open.deck.addr()));
     browser.wait_until("document.querySelectorAll('#visited g[data-trial]').length === 4");
     let shown = browser.text("#trials td:first-child");
@@ -108,7 +108,8 @@ fn a_search_is_a_plot_of_points_with_their_verdicts() {
         browser.value("document.querySelector('#threads').hidden"),
         true
     );
-    open.board.ended(Some("the data store is gone".to_owned()));
+    open.board
+        .record_run_end(Some("the data store is gone".to_owned()));
     browser.wait_until(&format!("{PHASE} === 'failed'"));
     assert_eq!(browser.text("#failed"), "the data store is gone");
 }
@@ -136,7 +137,7 @@ impl Bg {
             .expect("bg starts");
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
-        stderr.read_line(&mut line).expect("bg says where");
+        stderr.read_line(&mut line).expect("bg prints its address");
         let url = line
             .trim()
             .strip_prefix("deck at ")
@@ -168,7 +169,7 @@ impl Drop for Bg {
 }
 
 #[test]
-fn a_run_is_watched_its_threads_changed_and_stopped_in_the_browser() {
+fn a_run_can_be_observed_and_controlled_in_the_browser() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
@@ -198,7 +199,7 @@ fn a_run_is_watched_its_threads_changed_and_stopped_in_the_browser() {
 }
 
 #[test]
-fn a_deck_starts_again_after_a_stop_and_one_that_dies_is_a_connection_lost() {
+fn a_deck_restarts_after_a_stop_and_a_killed_one_is_shown_as_lost() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
@@ -226,7 +227,7 @@ fn a_deck_starts_again_after_a_stop_and_one_that_dies_is_a_connection_lost() {
 }
 
 #[test]
-fn a_rating_shows_its_search_and_what_it_came_to() {
+fn a_rating_shows_its_search_and_its_result() {
     let Some(mut browser) = Browser::start() else {
         return;
     };

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use larder_bg::model::draw::fragment::split;
 use larder_bg::model::draw::{
-    Cells, DEFAULT, Distribution, Drawing, Drawn, Skew, exponent_for, mass_of_top,
+    Cells, DEFAULT, Distribution, DrawCounts, Drawing, Skew, exponent_for, mass_of_top,
 };
 use larder_bg::run::Process;
-use larder_bg::verdict::measure::Laboratory;
+use larder_bg::verdict::measure::TrialRunner;
 use larder_types::Random;
 
 use crate::trial::{setup, trial};
@@ -49,7 +49,7 @@ fn check(drawing: &Drawing, distribution: Distribution, members: u32) {
     let mut drawn = vec![0; members as usize];
     for _ in 0..400_000 {
         let member = drawing.draw(&mut random);
-        drawn[distribution.ranked(members, member) as usize] += 1;
+        drawn[distribution.member_of_rank(members, member) as usize] += 1;
     }
     let expected = shares(members, distribution.exponent(members));
     let apart = apart(&drawn, &expected);
@@ -57,7 +57,7 @@ fn check(drawing: &Drawing, distribution: Distribution, members: u32) {
 }
 
 #[test]
-fn one_client_draws_as_the_distribution_says() {
+fn one_client_draws_with_the_intended_distribution() {
     for distribution in [
         Distribution::Uniform,
         DEFAULT,
@@ -70,12 +70,13 @@ fn one_client_draws_as_the_distribution_says() {
         for members in [1, 2, 10, 3000] {
             if members > 2 {
                 check(
-                    &Drawing::of_all(distribution, members),
+                    &Drawing::for_all_members(distribution, members),
                     distribution,
                     members,
                 );
             } else {
-                let drawn = Drawing::of_all(distribution, members).draw(&mut Random::stream(1, 1));
+                let drawn =
+                    Drawing::for_all_members(distribution, members).draw(&mut Random::stream(1, 1));
                 assert!(drawn < members);
             }
         }
@@ -83,7 +84,7 @@ fn one_client_draws_as_the_distribution_says() {
 }
 
 #[test]
-fn several_clients_draw_as_one() {
+fn several_clients_together_draw_like_one() {
     let members = 3000;
     for distribution in [DEFAULT, Distribution::Uniform, zipf(1.2)] {
         let fragments = split(distribution, members, &[1.0, 0.5, 2.0, 1.0]);
@@ -92,7 +93,7 @@ fn several_clients_draw_as_one() {
         for fragment in fragments {
             // Each client makes its proportion of the draws.
             let draws = (fragment.mass() * 400_000.0).round() as u64;
-            let drawing = Drawing::of_fragment(distribution, members, Arc::new(fragment));
+            let drawing = Drawing::for_fragment(distribution, members, Arc::new(fragment));
             for _ in 0..draws {
                 let member = drawing.draw(&mut random);
                 assert!(drawing.owns(member));
@@ -106,8 +107,8 @@ fn several_clients_draw_as_one() {
 }
 
 /// Draws `draws` members and counts them as trials do.
-fn counted(drawing: &Drawing, draws: u64, random: &mut Random) -> Drawn {
-    let cells = Cells::of(drawing);
+fn counted(drawing: &Drawing, draws: u64, random: &mut Random) -> DrawCounts {
+    let cells = Cells::new(drawing);
     let mut drawn = cells.empty();
     for _ in 0..draws {
         cells.count(&mut drawn, drawing.draw(random));
@@ -116,14 +117,14 @@ fn counted(drawing: &Drawing, draws: u64, random: &mut Random) -> Drawn {
 }
 
 /// Returns the chi-square statistic in standard deviations from its mean.
-fn deviations(drawn: &Drawn) -> f64 {
+fn deviations(drawn: &DrawCounts) -> f64 {
     let chi = drawn.chi_square();
     let freedom = f64::from(chi.degrees_of_freedom);
     (chi.value - freedom) / (2.0 * freedom).sqrt()
 }
 
 #[test]
-fn the_realised_distribution_is_told_beside_the_one_meant() {
+fn draw_counts_report_the_actual_and_the_intended_distribution() {
     let random = &mut Random::stream(7, 7);
     for (distribution, members) in [
         (DEFAULT, 10_000),
@@ -132,7 +133,7 @@ fn the_realised_distribution_is_told_beside_the_one_meant() {
         ("zipf:80/20".parse().unwrap(), 3000),
         (zipf(3.0), 100),
     ] {
-        let drawing = Drawing::of_all(distribution, members);
+        let drawing = Drawing::for_all_members(distribution, members);
         let drawn = counted(&drawing, 400_000, random);
         assert_eq!(drawn.draws(), 400_000);
         let popular = drawn.popular();
@@ -141,12 +142,12 @@ fn the_realised_distribution_is_told_beside_the_one_meant() {
             .iter()
             .take(members.div_ceil(5) as usize)
             .sum();
-        assert!((popular.meant - exact).abs() < 1e-9, "{distribution}");
-        assert!((popular.realised - exact).abs() < 0.005, "{distribution}");
+        assert!((popular.intended - exact).abs() < 1e-9, "{distribution}");
+        assert!((popular.actual - exact).abs() < 0.005, "{distribution}");
         assert!(deviations(&drawn).abs() < 5.0, "{distribution}: {drawn:?}");
         assert!(drawn.total_variation() < 0.02, "{distribution}");
         // Draws from a different distribution are detected.
-        let cells = Cells::of(&drawing);
+        let cells = Cells::new(&drawing);
         let mut other = cells.empty();
         for _ in 0..400_000 {
             cells.count(&mut other, random.below(members.into()) as u32);
@@ -157,31 +158,31 @@ fn the_realised_distribution_is_told_beside_the_one_meant() {
 }
 
 #[test]
-fn what_clients_draw_adds_up_to_what_one_was_meant_to() {
+fn draws_of_several_clients_add_up_to_the_intended_distribution() {
     let members = 3000;
-    let mut sum = Drawn::default();
+    let mut sum = DrawCounts::default();
     for (index, fragment) in split(DEFAULT, members, &[1.0, 0.5, 2.0])
         .into_iter()
         .enumerate()
     {
         let draws = (fragment.mass() * 300_000.0).round() as u64;
-        let drawing = Drawing::of_fragment(DEFAULT, members, Arc::new(fragment));
+        let drawing = Drawing::for_fragment(DEFAULT, members, Arc::new(fragment));
         let drawn = counted(&drawing, draws, &mut Random::stream(3, index as u64));
         assert!(deviations(&drawn) < 5.0, "among its own: {drawn:?}");
         sum.join(&drawn);
     }
-    let meant: f64 = sum.cells.iter().map(|cell| cell.meant).sum();
-    assert!((meant - 1.0).abs() < 1e-9);
+    let intended: f64 = sum.cells.iter().map(|cell| cell.intended).sum();
+    assert!((intended - 1.0).abs() < 1e-9);
     assert!(deviations(&sum) < 5.0 && sum.total_variation() < 0.02);
 }
 
 #[test]
-fn trials_tell_whom_they_drew_and_that_busy_members_are_passed_over() {
+fn trials_count_draws_and_skip_busy_members() {
     let run = |threads, unique_reads| {
         let mut setup = setup("memory", "read-only", &[]);
         setup.tracing = larder_bg::run::Tracing::None;
-        setup.conduct.unique_reads = unique_reads;
-        setup.conduct.between = std::time::Duration::from_micros(100);
+        setup.run_options.unique_reads = unique_reads;
+        setup.run_options.between = std::time::Duration::from_micros(100);
         let measured = Process::new(setup).unwrap().run(&trial(threads, 400));
         measured.unwrap()
     };
@@ -190,13 +191,13 @@ fn trials_tell_whom_they_drew_and_that_busy_members_are_passed_over() {
     assert!(alone.drawn.draws() >= alone.done(), "{:?}", alone.drawn);
     assert!(deviations(&alone.drawn) < 5.0, "{:?}", alone.drawn);
     assert_eq!(
-        alone.drawn.popular().meant,
-        run(3, false).drawn.popular().meant
+        alone.drawn.popular().intended,
+        run(3, false).drawn.popular().intended
     );
 }
 
 #[test]
-fn fragments_are_the_released_ones() {
+fn fragments_equal_those_of_the_released_bg() {
     let fragments = split(DEFAULT, 10_000, &[1.0; 4]);
     let mut sizes: Vec<usize> = fragments.iter().map(|it| it.members().len()).collect();
     sizes.sort_unstable();
@@ -215,7 +216,7 @@ fn fragments_are_the_released_ones() {
 }
 
 #[test]
-fn clients_get_members_by_their_speed_even_where_one_member_is_too_much() {
+fn clients_get_members_in_proportion_to_their_speed() {
     let fragments = split(DEFAULT, 10_000, &[0.3, 0.6, 0.1]);
     for (fragment, speed) in fragments.iter().zip([0.3, 0.6, 0.1]) {
         assert!(
@@ -234,7 +235,7 @@ fn clients_get_members_by_their_speed_even_where_one_member_is_too_much() {
 }
 
 #[test]
-fn theta_of_bg_is_not_80_20_but_80_20_is() {
+fn the_default_theta_differs_from_80_20() {
     let exponent = DEFAULT.exponent(10_000);
     assert!((exponent - 0.73).abs() < 1e-12);
     assert!((mass_of_top(10_000, exponent, 0.2) - 0.62080).abs() < 5e-6);
@@ -247,9 +248,9 @@ fn theta_of_bg_is_not_80_20_but_80_20_is() {
 }
 
 #[test]
-fn ten_million_members_are_all_within_reach() {
+fn all_of_ten_million_members_can_be_drawn() {
     let members = 10_000_000;
-    let drawing = Drawing::of_all(DEFAULT, members);
+    let drawing = Drawing::for_all_members(DEFAULT, members);
     let mut random = Random::stream(2, 2);
     let mut drawn = [0u64; 20];
     let draws = 400_000;
@@ -269,7 +270,7 @@ fn ten_million_members_are_all_within_reach() {
 }
 
 #[test]
-fn distributions_are_read_as_they_are_written_and_refused_by_name() {
+fn distributions_round_trip_and_invalid_ones_are_rejected_by_name() {
     for text in [
         "uniform",
         "zipf:theta=0.27",
@@ -290,7 +291,7 @@ fn distributions_are_read_as_they_are_written_and_refused_by_name() {
         "zipf:theta=7",
         "zipf:exponent=-1",
     ] {
-        let refused = text.parse::<Distribution>().unwrap_err();
-        assert!(refused.starts_with(&format!("{text}: ")), "{refused}");
+        let error = text.parse::<Distribution>().unwrap_err();
+        assert!(error.starts_with(&format!("{text}: ")), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use larder_bg::model::population::Population;
 use larder_bg::stores::contract::Store;
 use larder_bg::verdict::judge;
 use larder_validate::Span;
-use larder_validate::record::{self, END_STATE, Encoder, Outcome, Record, What};
+use larder_validate::record::{self, END_STATE, Encoder, Outcome, Record, RecordKind};
 use larder_validate::report::Report;
 use larder_validate::set::Sketch;
 
@@ -31,7 +31,7 @@ pub fn judged(
 async fn read_all(store: &dyn Store, population: &Arc<Population>, moment: u64) -> Vec<Record> {
     let client = store.connect(population.clone()).await.expect("connected");
     let mut records = Vec::new();
-    let mut read = |item: u64, what: What| {
+    let mut read = |item: u64, what: RecordKind| {
         records.push(Record {
             item,
             span: Span::new(moment, moment).expect("an instant"),
@@ -42,26 +42,26 @@ async fn read_all(store: &dyn Store, population: &Arc<Population>, moment: u64) 
         });
     };
     let list = |item, elements: &[u64]| {
-        What::ReadSet(Sketch::of(population.seed, item, elements.iter().copied()))
+        RecordKind::ReadSet(Sketch::of(population.seed, item, elements.iter().copied()))
     };
     let of_members = |members: &[u32]| -> Vec<u64> { members.iter().map(|&m| m.into()).collect() };
     for member in 0..population.members {
-        let friends = Kind::Friends.of(member.into());
-        let invitations = Kind::Invitations.of(member.into());
+        let friends = Kind::Friends.item(member.into());
+        let invitations = Kind::Invitations.item(member.into());
         let profile = client
             .view_profile(member, member)
             .await
             .expect("a profile");
-        read(friends, What::ReadCount(profile.friends as i64));
+        read(friends, RecordKind::ReadCount(profile.friends as i64));
         let waiting = profile.invitations.expect("one's own");
-        read(invitations, What::ReadCount(waiting as i64));
+        read(invitations, RecordKind::ReadCount(waiting as i64));
         let found = client.list_friends(member, member).await.expect("friends");
         read(friends, list(friends, &of_members(&found.members)));
         let found = client.view_friend_requests(member).await.expect("requests");
         read(invitations, list(invitations, &of_members(&found.members)));
     }
     for resource in 0..population.resource_count() {
-        let comments = Kind::Comments.of(resource);
+        let comments = Kind::Comments.item(resource);
         let found = client.view_comments(0, resource).await.expect("comments");
         read(comments, list(comments, &found.comments));
     }

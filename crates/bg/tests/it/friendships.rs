@@ -9,7 +9,7 @@ use larder_bg::model::population::edges;
 use larder_bg::model::population::zipfian;
 
 #[test]
-fn eighty_percent_of_the_friendships_are_of_twenty_percent_of_the_members() {
+fn twenty_percent_of_the_members_have_eighty_percent_of_the_friendships() {
     for (members, friends) in [(10_000, 100), (2_000, 20), (50_000, 10)] {
         let graph = zipfian::graph(members, friends, 0.8, 0.2, 3).unwrap();
         let mut degrees: Vec<usize> = (0..members).map(|it| graph.friends_of(it).len()).collect();
@@ -27,10 +27,10 @@ fn eighty_percent_of_the_friendships_are_of_twenty_percent_of_the_members() {
             zipfian::graph(members, friends, 0.8, 0.2, 3).unwrap()
         );
     }
-    let refused = zipfian::graph(100, 90, 0.8, 0.2, 3).unwrap_err();
+    let error = zipfian::graph(100, 90, 0.8, 0.2, 3).unwrap_err();
     assert!(
-        refused.contains("no 100 members have 90 friends"),
-        "{refused}"
+        error.contains("a graph of 100 members with 90 friends"),
+        "{error}"
     );
 }
 
@@ -41,7 +41,7 @@ fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn a_real_graph_is_read_packed_or_not_and_renumbered() {
+fn plain_and_compressed_graph_files_are_read_and_renumbered() {
     let folder = tempfile::tempdir().unwrap();
     let text = b"# a comment\n1000 3\n3\t70\n70,3\n% another\n\n70 70\n9000000000 1000\n";
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
@@ -52,9 +52,9 @@ fn a_real_graph_is_read_packed_or_not_and_renumbered() {
         assert_eq!(graph.friends_of(0), [1, 2]);
         assert_eq!(graph.friends_of(3), [2]);
     }
-    let refused = |text: &[u8]| edges::read(&file(&folder, "bad", text)).unwrap_err();
-    assert!(refused(b"1 2\n3 x\n").contains("line 2 is no two numbers: 3 x"));
-    assert!(refused(b"# nothing\n").contains("no friendship"));
+    let error = |text: &[u8]| edges::read(&file(&folder, "bad", text)).unwrap_err();
+    assert!(error(b"1 2\n3 x\n").contains("line 2 does not contain two numbers: 3 x"));
+    assert!(error(b"# nothing\n").contains("the file contains no friendships"));
     assert!(
         edges::read(&folder.path().join("nosuch"))
             .unwrap_err()

@@ -11,9 +11,9 @@ use std::time::Duration;
 use larder_bg::model::draw::{self, Drawing};
 use larder_bg::model::mix::Mix;
 use larder_bg::model::population::Population;
-use larder_bg::run::{Conduct, Process, Setup, Tracing};
+use larder_bg::run::{Process, RunOptions, Setup, Tracing};
 use larder_bg::stores::Options;
-use larder_bg::verdict::measure::{ActionMeasured, Laboratory, Load, Measured, Trial};
+use larder_bg::verdict::measure::{ActionMeasurements, Load, Measurements, Trial, TrialRunner};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::conformance::open;
@@ -51,41 +51,41 @@ fn loaded(options: &Options, timeout: Duration, tracing: Tracing) -> Process {
     let mut process = Process::new(Setup {
         store: Arc::from(open("larder", options)),
         mix: Mix::parse("half writes", mix).expect("a mix"),
-        drawing: Drawing::of_all(draw::DEFAULT, population.members),
+        drawing: Drawing::for_all_members(draw::DEFAULT, population.members),
         population,
-        conduct: Conduct {
+        run_options: RunOptions {
             timeout,
-            ..Conduct::default()
+            ..RunOptions::default()
         },
         workers: 2,
         tracing,
         seed: 3,
     })
-    .expect("a process");
+    .expect("valid options");
     process.load(&mut |_| {}).expect("loaded");
     process
 }
 
-fn failed(measured: &Measured, count: fn(&ActionMeasured) -> u64) -> u64 {
+fn failed(measured: &Measurements, count: fn(&ActionMeasurements) -> u64) -> u64 {
     measured.actions.iter().map(count).sum()
 }
 
 /// An upper bound; the awaited condition holds much earlier, even on a slow machine.
 const MOST: Duration = Duration::from_secs(120);
 
-/// Runs until the measurements after a second are enough.
-fn run_until(process: &mut Process, enough: impl Fn(&Measured) -> bool) -> Measured {
+/// Runs until the measurements after a second satisfy `is_done`.
+fn run_until(process: &mut Process, is_done: impl Fn(&Measurements) -> bool) -> Measurements {
     let trial = Trial::timed(Load::Threads(40), Duration::ZERO, MOST);
-    let measured = process.run_until(&trial, &|measured, _| enough(measured));
+    let measured = process.run_until(&trial, &|measured, _| is_done(measured));
     let measured = measured.expect("measured");
-    assert!(measured.duration < MOST, "it was never enough");
+    assert!(measured.duration < MOST, "the condition was not reached");
     measured
 }
 
 /// The server is stopped for a second and then continues: calls in that time are not answered in time, and later calls
 /// succeed.
 #[test]
-fn larder_stalled_under_load_is_measured_as_that_and_goes_on() {
+fn larder_resumes_after_a_stall_under_load() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Killable::start(&folder.path().join("data"));
     let timeout = Duration::from_millis(300);
@@ -115,13 +115,13 @@ fn larder_stalled_under_load_is_measured_as_that_and_goes_on() {
 }
 
 #[test]
-fn larder_killed_under_load_keeps_what_it_acknowledged() {
+fn larder_killed_under_load_keeps_acknowledged_writes() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace");
     let server = Killable::start(&folder.path().join("data"));
     let options = server.options();
     let keep = Tracing::Keep(trace.clone());
-    let mut process = loaded(&options, Conduct::default().timeout, keep);
+    let mut process = loaded(&options, RunOptions::default().timeout, keep);
     let population = process.setup().population.clone();
 
     let server = Rc::new(RefCell::new(server));
@@ -152,7 +152,7 @@ fn larder_killed_under_load_keeps_what_it_acknowledged() {
     server.borrow_mut().start_again();
     let store = open("larder", &options);
     let (left, report) = end_state::judged(&*store, &population, &trace);
-    let looked_at = left.len() as u64;
-    assert_eq!(report.end_state.reads, looked_at);
-    assert_eq!(report.end_state.acceptable, looked_at, "{report:?}");
+    let read_count = left.len() as u64;
+    assert_eq!(report.end_state.reads, read_count);
+    assert_eq!(report.end_state.acceptable, read_count, "{report:?}");
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use larder_bg::model::action::Action;
 use larder_bg::stores::contract::Failure;
-use larder_bg::verdict::measure::{Effort, Judged, Level, Measured, Moment};
+use larder_bg::verdict::measure::{
+    Effort, Level, Measurements, ReadValidation, SecondMeasurements,
+};
 
-fn measured() -> Measured {
-    let mut measured = Measured::new(Duration::from_millis(1500));
+fn measured() -> Measurements {
+    let mut measured = Measurements::new(Duration::from_millis(1500));
     let views = &mut measured.actions[Action::ViewProfile as usize];
     for micros in [3, 5, 70, 900, 123_456] {
         views.record(micros * 1000, None);
@@ -15,17 +17,17 @@ fn measured() -> Measured {
     views.record(1_000, Some(&Failure::Refused("no".to_owned())));
     views.record(2_000_000_000, Some(&Failure::Unknown("late".to_owned())));
     measured.actions[Action::ThawFriendship as usize].skipped = 4;
-    let mut judged = Judged {
+    let mut judged = ReadValidation {
         reads: 7,
         unpredictable: 2,
         by_class: vec![("stale".to_owned(), 2)],
         ages: vec![0, 0, 2],
         witnesses: vec!["a".to_owned()],
-        ..Judged::default()
+        ..ReadValidation::default()
     };
     judged.by_level[Level::Counts as usize] = Some(1);
     measured.reads = Some(judged);
-    let mut moment = Moment::new();
+    let mut moment = SecondMeasurements::new();
     moment.latency.record(5_000).unwrap();
     measured.series.push(moment);
     measured.effort = Some(Effort {
@@ -39,7 +41,7 @@ fn measured() -> Measured {
 }
 
 #[test]
-fn calls_that_failed_are_not_within_any_time() {
+fn failed_calls_are_not_within_any_time() {
     let measured = measured();
     let views = measured.of(Action::ViewProfile);
     assert_eq!((views.calls(), views.done()), (7, 5));
@@ -50,10 +52,10 @@ fn calls_that_failed_are_not_within_any_time() {
 }
 
 #[test]
-fn json_keeps_a_result_as_it_is() {
+fn results_round_trip_through_json() {
     let measured = measured();
     let text = serde_json::to_string(&measured).unwrap();
-    let again: Measured = serde_json::from_str(&text).unwrap();
+    let again: Measurements = serde_json::from_str(&text).unwrap();
     // The lowest value of a histogram bucket stands for the whole bucket, so compare the second serialization with the
     // first.
     assert_eq!(serde_json::to_string(&again).unwrap(), text);
@@ -67,7 +69,7 @@ fn json_keeps_a_result_as_it_is() {
     assert_eq!(again.reads, measured.reads);
     assert_eq!(again.effort, measured.effort);
     let odd = text.replace("view-profile", "view-profiles");
-    let error = serde_json::from_str::<Measured>(&odd).unwrap_err();
+    let error = serde_json::from_str::<Measurements>(&odd).unwrap_err();
     assert!(error.to_string().contains("`view-profiles`"), "{error}");
 }
 

@@ -27,7 +27,7 @@ fn mongodb_conforms() {
 
 #[test]
 fn an_address_is_a_host_and_a_port() {
-    let refused = |address: &str| {
+    let rejection = |address: &str| {
         let known = stores::find("mongodb").expect("known");
         let opened = (known.open)(&Options {
             address: Some(address.to_owned()),
@@ -36,10 +36,10 @@ fn an_address_is_a_host_and_a_port() {
         opened.err()
     };
     for good in ["127.0.0.1:27017", "mongodb://example.org:1/social"] {
-        assert_eq!(refused(good), None);
+        assert_eq!(rejection(good), None);
     }
     for bad in ["localhost", "mongodb://host/social", "me:secret@host:1"] {
-        let why = refused(bad).expect("no address");
-        assert!(why.contains("write host:port"), "{why}");
+        let why = rejection(bad).expect("no address");
+        assert!(why.contains("must be host:port"), "{why}");
     }
 }

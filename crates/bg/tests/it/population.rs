@@ -6,7 +6,7 @@ use larder_bg::model::draw;
 use larder_bg::model::population::communities::Communities;
 use larder_bg::model::population::graph::Graph;
 use larder_bg::model::population::walls::Walls;
-use larder_bg::model::population::{Friendships, Impossible, Population};
+use larder_bg::model::population::{Friendships, Population, PopulationError};
 
 fn lattice(members: u32, friends: u32, invitations: u32) -> Population {
     Population {
@@ -68,7 +68,7 @@ fn check_relations(population: &Population) {
 }
 
 #[test]
-fn two_members_are_related_in_at_most_one_way() {
+fn two_members_have_at_most_one_relation() {
     check_relations(&lattice(1, 0, 0));
     check_relations(&lattice(11, 4, 3));
     check_relations(&lattice(10, 8, 0));
@@ -108,8 +108,8 @@ fn friendships_invitations_and_walls_stay_within_a_community() {
         let communities = population.communities.as_ref().unwrap();
         let closed = matches!(population.friendships, Friendships::Lattice);
         for member in 0..population.members {
-            let own = communities.of(member);
-            let of_own = |other: u32| communities.of(other) == own;
+            let own = communities.community_of(member);
+            let of_own = |other: u32| communities.community_of(other) == own;
             assert!(population.inviters_of(member).all(of_own));
             assert!(!closed || population.friends_of(member).all(of_own));
             let inviters = population.inviters_of(member).count();
@@ -134,9 +134,12 @@ fn walls_give_the_same_top_with_and_without_communities() {
 }
 
 #[test]
-fn a_client_with_too_few_members_is_named() {
-    let refused = divided(lattice(90, 20, 5), &[1.0; 4]).check().unwrap_err();
-    assert!(refused.to_string().contains("of 4 acts for"), "{refused}");
+fn a_client_with_too_few_members_is_rejected_by_number() {
+    let error = divided(lattice(90, 20, 5), &[1.0; 4]).check().unwrap_err();
+    assert!(
+        error.to_string().contains("of 4; use fewer clients"),
+        "{error}"
+    );
     assert_eq!(divided(lattice(90, 20, 5), &[1.0]).check(), Ok(()));
 }
 
@@ -150,7 +153,7 @@ fn a_graph_keeps_each_friendship_once() {
 }
 
 #[test]
-fn every_resource_is_on_one_wall_and_walls_are_equally_full() {
+fn every_resource_is_on_one_wall_and_all_walls_have_equal_size() {
     let population = lattice(13, 2, 0);
     let mut seen = vec![0; population.resource_count() as usize];
     for member in 0..population.members {
@@ -168,13 +171,13 @@ fn every_resource_is_on_one_wall_and_walls_are_equally_full() {
 }
 
 #[test]
-fn impossible_numbers_are_refused_by_name() {
-    let refused = |population: Population| population.check().unwrap_err().to_string();
-    assert_eq!(lattice(0, 0, 0).check(), Err(Impossible::NoMembers));
-    assert!(refused(lattice(10, 3, 0)).contains("--friends 3: must be even"));
-    assert!(refused(lattice(10, 10, 0)).contains("fewer than --members 10"));
-    assert!(refused(lattice(10, 8, 1)).contains("--invitations 1"));
+fn invalid_numbers_are_rejected_by_name() {
+    let error = |population: Population| population.check().unwrap_err().to_string();
+    assert_eq!(lattice(0, 0, 0).check(), Err(PopulationError::NoMembers));
+    assert!(error(lattice(10, 3, 0)).contains("--friends 3: must be even"));
+    assert!(error(lattice(10, 10, 0)).contains("less than --members 10"));
+    assert!(error(lattice(10, 8, 1)).contains("--invitations 1"));
     let mut other = of_graph(10, 0, &[(0, 1)]);
     other.members = 11;
-    assert!(refused(other).contains("of 10 members"));
+    assert!(error(other).contains("graph has 10 members"));
 }

@@ -38,7 +38,7 @@ fn every_layout_conforms() {
 }
 
 #[test]
-fn behind_a_cache_it_conforms() {
+fn postgres_behind_a_cache_conforms() {
     let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
@@ -66,7 +66,7 @@ fn small() -> Arc<Population> {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn impossible_writes_are_rejected_and_change_nothing() {
     let Some(database) = servers::database() else {
         return;
     };
@@ -80,7 +80,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             client.finish_load().await.expect("finished");
             let inviter = population.inviters_of(10).next().expect("two of them");
             client.invite_friend(20, 10).await.expect("invited");
-            let refused = [
+            let rejections = [
                 client.invite_friend(20, 10).await,
                 client.accept_friend_request(10, 25).await,
                 client.reject_friend_request(inviter, 10).await,
@@ -88,7 +88,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
                 client.post_comment(3, 17, 1).await,
                 client.delete_comment(3, 17, 2).await,
             ];
-            for outcome in refused {
+            for outcome in rejections {
                 assert!(matches!(outcome, Err(Failure::Refused(_))), "{outcome:?}");
             }
             for (member, counts) in [(10, (6, Some(3))), (20, (6, Some(2))), (25, (6, Some(2)))] {
@@ -103,7 +103,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_lives_for_a_time_is_read_stale() {
+fn a_cache_with_a_ttl_returns_stale_values() {
     let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
@@ -127,8 +127,8 @@ fn what_lives_for_a_time_is_read_stale() {
 }
 
 #[test]
-fn settings_that_are_none_are_refused() {
-    let refused = |name: &str, value: &str| {
+fn unknown_settings_are_rejected() {
+    let rejection = |name: &str, value: &str| {
         let known = larder_bg::stores::find("postgres+memcached").expect("known");
         let settings = vec![(name.to_owned(), value.to_owned())];
         let opened = (known.open)(&Options {
@@ -138,12 +138,12 @@ fn settings_that_are_none_are_refused() {
         opened.err().expect("refused")
     };
     assert_eq!(
-        refused("consistency", "strong"),
-        "--set consistency=strong: it may be lease or invalidate or ttl"
+        rejection("consistency", "strong"),
+        "--set consistency=strong: must be lease or invalidate or ttl"
     );
-    assert_eq!(refused("rows", "3"), "--set rows=3: it may be 2 or 1");
+    assert_eq!(rejection("rows", "3"), "--set rows=3: must be 2 or 1");
     assert_eq!(
-        refused("row", "2"),
+        rejection("row", "2"),
         "--set row: postgres+memcached has no such setting"
     );
 }

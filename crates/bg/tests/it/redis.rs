@@ -28,7 +28,7 @@ fn redis_conforms() {
 
 /// A restarted server or a promoted replica has lost the scripts.
 #[test]
-fn scripts_that_the_server_has_lost_are_sent_again() {
+fn scripts_lost_by_the_server_are_sent_again() {
     let Some(server) = servers::redis() else {
         return;
     };

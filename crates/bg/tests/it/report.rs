@@ -6,24 +6,26 @@ use std::time::Duration;
 
 use larder_bg::model::action::Action;
 use larder_bg::model::draw::Cell;
-use larder_bg::rate::compare::{Subject, Verdict, compare};
+use larder_bg::rate::compare::{ComparisonVerdict, Subject, compare};
 use larder_bg::rate::report::{Facts, Machine, Report};
 use larder_bg::rate::{Goal, Plan, Rating, rate};
 use larder_bg::stores::contract::Failure;
 use larder_bg::ui::page;
-use larder_bg::verdict::measure::{Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
+use larder_bg::verdict::measure::{
+    Effort, Load, Measurements, ReadValidation, SecondMeasurements, Trial, TrialRunner,
+};
 
 /// A simulated store whose results contain everything that a page may show.
 struct Everything;
 
-impl Laboratory for Everything {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+impl TrialRunner for Everything {
+    fn run(&mut self, trial: &Trial) -> Result<Measurements, String> {
         let Load::Threads(threads) = trial.load else {
             panic!("closed loop");
         };
         let load = f64::from(threads);
         let seconds = trial.duration.as_secs();
-        let mut measured = Measured::new(trial.duration);
+        let mut measured = Measurements::new(trial.duration);
         let per_second = (900.0 * load / (1.0 + (load / 60.0).powi(2))) as u64;
         let latency =
             |percent: u64| 40_000 + (load * 9_000.0) as u64 * (1 + percent * percent / 900);
@@ -42,7 +44,7 @@ impl Laboratory for Everything {
         invite.record(5_000_000_000, Some(&Failure::Unknown("late".to_owned())));
         invite.skipped = 17;
         for second in 0..seconds {
-            let mut moment = Moment::new();
+            let mut moment = SecondMeasurements::new();
             for percent in 0..100 {
                 let count = per_second / (100 + second % 7);
                 moment.latency.record_n(latency(percent), count).unwrap();
@@ -54,7 +56,7 @@ impl Laboratory for Everything {
         for (bits, count) in [(14, 3), (15, 12), (17, 31), (18, 40), (20, 9)] {
             ages[bits] = count;
         }
-        measured.reads = Some(Judged {
+        measured.reads = Some(ReadValidation {
             reads: per_second * seconds,
             unpredictable: per_second * seconds / 400,
             by_class: vec![
@@ -66,12 +68,12 @@ impl Laboratory for Everything {
             witnesses: vec![
                 "list-friends of 7 <at 3 s> saw {1, 2}; 3 was acknowledged before".to_owned(),
             ],
-            ..Judged::default()
+            ..ReadValidation::default()
         });
-        let cell = |rank: u32, meant, drawn| Cell {
+        let cell = |rank: u32, intended, drawn| Cell {
             first_rank: rank,
             last_rank: rank,
-            meant,
+            intended,
             drawn,
         };
         measured.drawn.cells = vec![cell(1, 0.6, 500), cell(2, 0.3, 400), cell(3, 0.1, 100)];
@@ -113,7 +115,7 @@ fn written(report: &Report) -> (String, serde_json::Value) {
 }
 
 #[test]
-fn a_page_shows_everything_and_needs_nothing() {
+fn a_page_is_complete_and_self_contained() {
     let plan = plan("95% < 1ms, list-friends: p99 < 20ms, 1% errors, 1% unpredictable, 30s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let report = report(&plan, &rating);
@@ -125,7 +127,7 @@ fn a_page_shows_everything_and_needs_nothing() {
         "Latency over time",
         "Unpredictable reads over time",
         "Age of stale reads",
-        "Members drawn 1000 times: 50.00 % of the draws went to the most popular 20 % (meant 60.00 %)",
+        "Members drawn 1000 times: 50.00 % of the draws went to the most popular 20 % (intended 60.00 %)",
         "&lt;at 3 s&gt; saw {1, 2}",
         "list-friends",
         " stale.",
@@ -166,14 +168,14 @@ fn a_page_shows_everything_and_needs_nothing() {
     assert_eq!(json["plan"]["sla"], plan.sla.to_string());
     let shown = &json["experiments"][json["shown"].as_u64().unwrap() as usize - 1];
     assert_eq!(shown["purpose"], "confirm");
-    let measured: Measured = serde_json::from_value(json["measured"].clone()).unwrap();
+    let measured: Measurements = serde_json::from_value(json["measured"].clone()).unwrap();
     assert_eq!(measured.duration, Duration::from_secs(30));
     assert_eq!(measured.done(), rating.best().unwrap().measured.done());
 }
 
 /// Recorded runs keep only the JSON; the page can be generated from it.
 #[test]
-fn a_page_is_made_again_from_its_json() {
+fn a_page_can_be_generated_from_its_json() {
     let plan = plan("95% < 1ms, list-friends: p99 < 20ms, 1% errors, 1% unpredictable at counts");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let folder = tempfile::tempdir().unwrap();
@@ -199,19 +201,22 @@ fn a_page_is_made_again_from_its_json() {
     // A page is not JSON, and the JSON of a run is not a rating.
     std::fs::write(
         &json,
-        serde_json::to_string(&Measured::new(Duration::ZERO)).unwrap(),
+        serde_json::to_string(&Measurements::new(Duration::ZERO)).unwrap(),
     )
     .unwrap();
-    for (file, why) in [(&elsewhere, "it is no JSON"), (&json, "it names no format")] {
+    for (file, why) in [
+        (&elsewhere, "not valid JSON"),
+        (&json, "without a format name"),
+    ] {
         let refused = bg_report(&[file]);
-        let told = String::from_utf8_lossy(&refused.stderr);
+        let stderr = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2));
-        assert!(told.contains(why), "{told}");
+        assert!(stderr.contains(why), "{stderr}");
     }
 }
 
 #[test]
-fn a_rating_of_zero_says_which_clause_failed() {
+fn a_rating_of_zero_names_the_missed_clause() {
     let plan = plan("95% < 1us, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let (page, json) = written(&report(&plan, &rating));
@@ -223,8 +228,8 @@ fn a_rating_of_zero_says_which_clause_failed() {
 /// A store that fails from the third trial on.
 struct Dies(u32);
 
-impl Laboratory for Dies {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+impl TrialRunner for Dies {
+    fn run(&mut self, trial: &Trial) -> Result<Measurements, String> {
         self.0 += 1;
         match self.0 {
             1 | 2 => Everything.run(trial),
@@ -234,70 +239,81 @@ impl Laboratory for Dies {
 }
 
 #[test]
-fn a_search_that_ended_early_leaves_a_page_too() {
+fn an_incomplete_search_also_has_a_page() {
     let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Dies(0), &mut |_| true);
     let (page, json) = written(&report(&plan, &rating));
-    assert!(page.contains("SoAR not known: failed") && page.contains("client 10.0.0.7:4000"));
+    assert!(page.contains("SoAR unknown: failed") && page.contains("client 10.0.0.7:4000"));
     assert_eq!(json["end"], "failed");
     assert_eq!(json["experiments"].as_array().unwrap().len(), 2);
     let rating = rate(&plan, &mut Dies(2), &mut |_| true);
     let (page, json) = written(&report(&plan, &rating));
-    assert!(page.contains("not known: failed") && json["measured"].is_null());
+    assert!(page.contains("unknown: failed") && json["measured"].is_null());
     let rating = rate(&plan, &mut Everything, &mut |_| false);
     let (page, _) = written(&report(&plan, &rating));
-    assert!(page.contains("SoAR not known: interrupted"));
+    assert!(page.contains("SoAR unknown: interrupted"));
 }
 
 #[test]
-fn a_generator_short_of_processors_is_told() {
+fn a_generator_short_of_processors_causes_a_warning() {
     let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let mut measured = rating.best().unwrap().measured.clone();
-    assert_eq!(measured.short_of(), None);
+    assert_eq!(measured.generator_warning(), None);
     measured.effort.as_mut().unwrap().busiest_worker = 0.95;
-    assert!(measured.short_of().unwrap().contains("busiest worker"));
+    assert!(
+        measured
+            .generator_warning()
+            .unwrap()
+            .contains("busiest worker")
+    );
     let effort = measured.effort.as_mut().unwrap();
     (effort.busiest_worker, effort.cpu) = (0.5, measured.duration.mul_f64(1.9));
     assert!(
         measured
-            .short_of()
+            .generator_warning()
             .unwrap()
             .contains("1.90 of 2 processors")
     );
     measured.effort = None;
-    assert_eq!(measured.short_of(), None);
+    assert_eq!(measured.generator_warning(), None);
 }
 
 #[test]
-fn processors_that_others_used_are_told() {
+fn processor_use_by_other_processes_causes_a_warning() {
     let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let mut measured = rating.best().unwrap().measured.clone();
-    assert_eq!(measured.disturbed(), None);
+    assert_eq!(measured.disturbance_warning(), None);
     let part = |part: f64| Some(measured.duration.mul_f64(part));
     let (little, much) = (part(0.06), part(0.8));
     let effort = measured.effort.as_mut().unwrap();
     (effort.others, effort.stolen) = (little, little);
-    assert!(measured.disturbed().is_some(), "0.12 of 2 processors");
+    assert!(
+        measured.disturbance_warning().is_some(),
+        "0.12 of 2 processors"
+    );
     measured.effort.as_mut().unwrap().stolen = None;
-    assert_eq!(measured.disturbed(), None);
+    assert_eq!(measured.disturbance_warning(), None);
     measured.effort.as_mut().unwrap().others = much;
-    let told = measured.disturbed().unwrap();
-    assert!(told.contains("others used 0.80 of 2 processors"), "{told}");
+    let warning = measured.disturbance_warning().unwrap();
+    assert!(
+        warning.contains("other processes used 0.80 of 2 processors"),
+        "{warning}"
+    );
     // A single disturbed trial of a search is also reported.
     let mut rating = rating;
     rating.experiments[2].measured = measured;
     let report = report(&plan, &rating);
     let warning = &report.warnings[0];
     assert!(
-        warning.contains("in number 3 others used 0.80"),
+        warning.contains("in trial 3, other processes used 0.80"),
         "{warning}"
     );
 }
 
 #[test]
-fn the_spread_of_a_rating_is_told() {
+fn the_page_shows_the_spread_of_a_rating() {
     let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let (page, json) = written(&report(&plan, &rating));
@@ -305,12 +321,12 @@ fn the_spread_of_a_rating_is_told() {
     assert!(spread.trials > 1, "{spread:?}");
     assert!(spread.least <= rating.throughput() && rating.throughput() <= spread.most);
     assert_eq!(json["spread"]["trials"], spread.trials);
-    let told = format!("{} trials of that load", spread.trials);
-    assert!(page.contains(&told));
+    let spread_line = format!("{} trials of that load", spread.trials);
+    assert!(page.contains(&spread_line));
 }
 
 #[test]
-fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
+fn comparing_ratings_uses_the_noise_of_repeated_loads() {
     let plan = plan("95% < 1s, 1% errors, 5s");
     let json = |change: &dyn Fn(&mut serde_json::Value)| {
         let rating = rate(&plan, &mut Everything, &mut |_| true);
@@ -320,7 +336,7 @@ fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
     };
     let compared = |one: &Subject, other: &Subject| compare(one, other, 0.02).unwrap();
     let same = json(&|_| {}).unwrap();
-    assert_eq!(compared(&same, &same).verdict, Verdict::Alike);
+    assert_eq!(compared(&same, &same).verdict, ComparisonVerdict::Alike);
     let throughput = |factor: f64| {
         json(&move |json| {
             let rated = json["throughput"].as_f64().unwrap();
@@ -330,10 +346,16 @@ fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
         .unwrap()
     };
     let worse = compared(&same, &throughput(0.5));
-    assert_eq!(worse.verdict, Verdict::Worse);
+    assert_eq!(worse.verdict, ComparisonVerdict::Worse);
     assert_eq!(worse.differences, ["mix: low-write and high-write"]);
-    assert_eq!(compared(&same, &throughput(2.0)).verdict, Verdict::Better);
-    assert_eq!(compared(&same, &throughput(1.01)).verdict, Verdict::Alike);
+    assert_eq!(
+        compared(&same, &throughput(2.0)).verdict,
+        ComparisonVerdict::Better
+    );
+    assert_eq!(
+        compared(&same, &throughput(1.01)).verdict,
+        ComparisonVerdict::Alike
+    );
     // With such noise between trials of one load, no difference is significant.
     let noisy = json(&|json| {
         let rows = json["experiments"].as_array_mut().unwrap();
@@ -344,16 +366,16 @@ fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
     })
     .unwrap();
     let rated = noisy_half(&noisy, &same);
-    assert_eq!(rated, Verdict::Alike);
+    assert_eq!(rated, ComparisonVerdict::Alike);
     // Any increase in wrong reads is worse.
     let stale = json(&|json| json["experiments"][0]["wrong"] = 5000.into()).unwrap();
-    assert_eq!(compared(&same, &stale).verdict, Verdict::Worse);
+    assert_eq!(compared(&same, &stale).verdict, ComparisonVerdict::Worse);
     let unknown = json(&|json| json["end"] = "interrupted".into()).unwrap_err();
     assert!(unknown.contains("the search was interrupted"), "{unknown}");
 }
 
 /// Returns the verdict on the throughput alone.
-fn noisy_half(noisy: &Subject, other: &Subject) -> Verdict {
+fn noisy_half(noisy: &Subject, other: &Subject) -> ComparisonVerdict {
     compare(noisy, other, 0.02).unwrap().rows[0].verdict
 }
 
@@ -372,14 +394,14 @@ fn the_command_rates_a_store_and_writes_the_report() {
     let sla = "95% < 1s, 0% unpredictable, 200ms";
     let output = bg_rate(sla, &["--report", to, "--between-trials", "reload"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     assert!(
         text.contains("\nSoAR ") || text.starts_with("SoAR "),
         "{text}"
     );
     assert!(text.contains(&format!("--sla '{sla}'")), "{text}");
-    assert!(told.contains("confirm"), "{told}");
+    assert!(stderr.contains("confirm"), "{stderr}");
     let json = std::fs::read(Path::new(to).join("rating.json")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert!(json["throughput"].as_f64().unwrap() > 0.0);
@@ -388,7 +410,7 @@ fn the_command_rates_a_store_and_writes_the_report() {
 }
 
 #[test]
-fn the_command_refuses_what_cannot_be() {
+fn the_command_rejects_invalid_options() {
     let cases: [(&str, &[&str], &str); 6] = [
         ("95% < 1", &[], "column 8"),
         (
@@ -401,13 +423,17 @@ fn the_command_refuses_what_cannot_be() {
         (
             "95% < 1s, 7s",
             &["--within", "5s"],
-            "one that confirms take 7.1 s already",
+            "must be at least 7.1 s",
         ),
-        ("1% unpredictable", &["--untraced"], "none are judged"),
+        (
+            "1% unpredictable",
+            &["--untraced"],
+            "reads are not validated",
+        ),
     ];
     for (sla, more, why) in cases {
         let output = bg_rate(sla, more);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(why), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(why), "{stderr}");
     }
 }

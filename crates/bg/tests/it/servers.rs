@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use larder_testing::{Server, memcached, redis};
-use larder_testing::{folder, free_port, missing};
+use larder_testing::{free_port, report_missing, temp_folder};
 
 pub fn postgres() -> Option<Server> {
     larder_testing::postgres::start(&[
@@ -53,9 +53,9 @@ pub fn ask_postgres(port: u16, text: &str) -> Result<String, tokio_postgres::Err
         let address = format!("postgres://postgres@127.0.0.1:{port}/postgres");
         let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await?;
         tokio::spawn(connection);
-        let said = client.simple_query(text).await?;
+        let messages = client.simple_query(text).await?;
         let mut last = String::new();
-        for message in said {
+        for message in messages {
             if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
                 last = row.get(0).unwrap_or_default().to_owned();
             }
@@ -68,7 +68,7 @@ pub fn ask_postgres(port: u16, text: &str) -> Result<String, tokio_postgres::Err
 pub fn mongo() -> Option<Server> {
     let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.mongo-java-server");
     if !jars.join("installed.txt").exists() || !has_java() {
-        missing("mongo-java-server");
+        report_missing("mongo-java-server");
         return None;
     }
     let port = free_port();
@@ -77,7 +77,7 @@ pub fn mongo() -> Option<Server> {
     // Options for a quick start and little memory.
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]);
     command.args(["-cp", &class_path, "Main", &port.to_string()]);
-    Some(Server::start(command, port, folder("mongo")))
+    Some(Server::start(command, port, temp_folder("mongo")))
 }
 
 fn has_java() -> bool {

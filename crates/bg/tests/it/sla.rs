@@ -5,14 +5,14 @@ use std::time::Duration;
 use larder_bg::model::action::Action;
 use larder_bg::stores::contract::Failure;
 use larder_bg::verdict::agreement::{Clause, Sla};
-use larder_bg::verdict::measure::{Judged, Level, Measured};
+use larder_bg::verdict::measure::{Level, Measurements, ReadValidation};
 
 fn parse(text: &str) -> Sla {
     text.parse().unwrap_or_else(|why| panic!("{why}"))
 }
 
 #[test]
-fn an_agreement_is_read_clause_by_clause() {
+fn an_agreement_is_parsed_clause_by_clause() {
     let sla = parse(
         "95% < 100ms, view-profile: 99% <= 0.5 ms,p99.9<2s, list-friends:p50 < 80us, 1% errors,
          post-comment: 0% errors, 0.1% unpredictable, 0% unpredictable at counts, 90s",
@@ -62,52 +62,48 @@ fn an_agreement_is_read_clause_by_clause() {
 }
 
 #[test]
-fn a_misread_agreement_says_where() {
+fn a_syntax_error_has_its_column() {
     let cases = [
         ("", 1, "expected a clause"),
-        ("60s", 4, "nothing to meet"),
+        ("60s", 4, "has no condition"),
         ("95% < 100", 10, "a unit"),
         ("95% < , 60s", 7, "expected a time"),
         ("95% 100ms", 5, "expected `<`"),
         ("101% < 1s", 1, "at most 100"),
         ("0% < 1s", 6, "always met"),
-        ("95% < 0ms", 7, "such a time"),
+        ("95% < 0ms", 7, "out of range"),
         ("95% < 1s; 60s", 9, "a comma or the end"),
-        ("95% < 1s, 60s, 70s", 16, "said already"),
-        ("95% < 1s, 95% < 1s", 11, "already"),
-        (
-            "view-profil: 95% < 1s",
-            1,
-            "no action is called `view-profil`",
-        ),
+        ("95% < 1s, 60s, 70s", 16, "duplicate duration"),
+        ("95% < 1s, 95% < 1s", 11, "duplicate clause"),
+        ("view-profil: 95% < 1s", 1, "unknown action `view-profil`"),
         ("95% < 1s, view-profile 95% < 1s", 24, "a colon"),
-        ("view-profile: 1% unpredictable", 18, "only all of them"),
-        ("view-profile: 60s", 15, "only the whole agreement"),
+        ("view-profile: 1% unpredictable", 18, "only for all reads"),
+        ("view-profile: 60s", 15, "complete agreement"),
         ("1% unpredictable at noon", 21, "counts, members, snapshot"),
         ("1% unpredictable or so", 18, "`at` and a level"),
-        ("view-profile: 1% drift", 18, "of the whole mix"),
-        ("1.2.3% < 1s", 1, "`1.2.3` is no number"),
+        ("view-profile: 1% drift", 18, "complete mix"),
+        ("1.2.3% < 1s", 1, "`1.2.3` is not a number"),
         ("p101 < 1s", 2, "a percentile"),
         ("95% < 1s,", 10, "expected a clause"),
     ];
     for (text, column, why) in cases {
-        let misread = text.parse::<Sla>().unwrap_err().to_string();
+        let error = text.parse::<Sla>().unwrap_err().to_string();
         assert!(
-            misread.starts_with(&format!("column {column}: ")) && misread.contains(why),
-            "{misread}"
+            error.starts_with(&format!("column {column}: ")) && error.contains(why),
+            "{error}"
         );
     }
-    let misread = "95% < , 60s".parse::<Sla>().unwrap_err().to_string();
+    let error = "95% < , 60s".parse::<Sla>().unwrap_err().to_string();
     assert_eq!(
-        misread,
+        error,
         "column 7: expected a time such as 100ms\n  95% < , 60s\n        ^"
     );
 }
 
 /// Returns the measurements of profile views: `quick` answers after a millisecond, `slow` answers after a second, and
 /// `refused` immediate rejections.
-fn trial(quick: u64, slow: u64, refused: u64) -> Measured {
-    let mut measured = Measured::new(Duration::from_secs(1));
+fn trial(quick: u64, slow: u64, refused: u64) -> Measurements {
+    let mut measured = Measurements::new(Duration::from_secs(1));
     let views = &mut measured.actions[Action::ViewProfile as usize];
     (0..quick).for_each(|_| views.record(1_000_000, None));
     (0..slow).for_each(|_| views.record(1_000_000_000, None));
@@ -117,22 +113,22 @@ fn trial(quick: u64, slow: u64, refused: u64) -> Measured {
 }
 
 #[test]
-fn failed_calls_miss_every_time() {
+fn failed_calls_miss_every_time_limit() {
     let sla = parse("95% < 2ms, 4% errors");
-    let kept = sla.judge_trial(&trial(96, 0, 4));
-    assert!(kept.met, "{}", kept.why());
+    let met = sla.judge_trial(&trial(96, 0, 4));
+    assert!(met.met, "{}", met.reason());
     let missed = sla.judge_trial(&trial(90, 0, 10));
     assert_eq!(
-        missed.why(),
+        missed.reason(),
         "95% < 2ms: 90.00% of 100 calls; 4% errors: 10.00% of 100 calls"
     );
 }
 
 /// A store that rejects all of a few writes is fast and has no unpredictable read.
 #[test]
-fn failures_miss_an_agreement_that_does_not_speak_of_them() {
+fn failures_miss_an_agreement_without_an_error_clause() {
     let verdict = parse("95% < 2ms").judge_trial(&trial(999, 0, 1));
-    assert_eq!(verdict.why(), "0.01% errors: 0.10% of 1000 calls");
+    assert_eq!(verdict.reason(), "0.01% errors: 0.10% of 1000 calls");
     assert!(
         parse("95% < 2ms, 1% errors")
             .judge_trial(&trial(999, 0, 1))
@@ -141,12 +137,12 @@ fn failures_miss_an_agreement_that_does_not_speak_of_them() {
 }
 
 #[test]
-fn each_client_can_be_required_to_keep_the_agreement() {
+fn an_agreement_can_apply_to_each_client() {
     let mut both = trial(180, 20, 0);
     both.clients = vec![trial(100, 0, 0), trial(80, 20, 0)];
     assert!(parse("90% < 2ms").judge_trial(&both).met);
     let missed = parse("90% < 2ms, per-client").judge_trial(&both);
-    assert_eq!(missed.why(), "90% < 2ms: 80.00% of 100 calls");
+    assert_eq!(missed.reason(), "90% < 2ms: 80.00% of 100 calls");
     let sla = parse("per-client, 90% < 2ms, 1% errors, 5s");
     assert_eq!(sla.to_string(), "90% < 2ms, 1% errors, per-client, 5s");
     assert_eq!(parse(&sla.to_string()), sla);
@@ -155,45 +151,45 @@ fn each_client_can_be_required_to_keep_the_agreement() {
 }
 
 #[test]
-fn a_drift_of_the_mix_can_be_limited() {
+fn an_agreement_can_limit_the_drift() {
     let mut measured = trial(900, 0, 0);
     measured.actions[Action::AcceptFriendRequest as usize].skipped = 100;
     let missed = parse("5% drift").judge_trial(&measured);
-    assert_eq!(missed.why(), "5% drift: 10.00% of 900 calls");
+    assert_eq!(missed.reason(), "5% drift: 10.00% of 900 calls");
     assert!(parse("10% drift").judge_trial(&measured).met);
 }
 
 #[test]
-fn clauses_of_an_action_look_at_it_alone() {
+fn clauses_of_an_action_consider_only_its_calls() {
     let sla = parse("50% < 2ms, view-profile: 90% < 2ms, list-friends: 99% < 1us");
     let verdict = sla.judge_trial(&trial(89, 11, 0));
     let met: Vec<bool> = verdict.clauses.iter().map(|one| one.met).collect();
     // No friends were listed, so that clause is ignored.
     assert_eq!(met, [true, false, true, true]);
     assert_eq!(
-        verdict.why(),
+        verdict.reason(),
         "view-profile: 90% < 2ms: 89.00% of 100 calls"
     );
 }
 
 #[test]
-fn a_near_miss_is_told_in_counts() {
+fn a_near_miss_is_reported_in_counts() {
     let verdict = parse("99.99% < 2ms").judge_trial(&trial(199_970, 30, 0));
-    assert_eq!(verdict.why(), "99.99% < 2ms: 199970 of 200000 calls");
+    assert_eq!(verdict.reason(), "99.99% < 2ms: 199970 of 200000 calls");
 }
 
 #[test]
-fn what_was_not_measured_is_not_met() {
-    let nothing = Measured::new(Duration::from_secs(1));
+fn clauses_without_measurements_are_not_met() {
+    let nothing = Measurements::new(Duration::from_secs(1));
     assert!(!parse("95% < 1s").judge_trial(&nothing).met);
     let sla = parse("95% < 1s, 1% unpredictable");
     let verdict = sla.judge_trial(&trial(10, 0, 0));
-    assert_eq!(verdict.why(), "1% unpredictable: no reads to judge");
+    assert_eq!(verdict.reason(), "1% unpredictable: no validated reads");
     let sla = parse("1% unpredictable at atomic");
     let mut measured = trial(10, 0, 0);
-    measured.reads = Some(Judged {
+    measured.reads = Some(ReadValidation {
         reads: 10,
-        ..Judged::default()
+        ..ReadValidation::default()
     });
     assert!(!sla.judge_trial(&measured).met);
     measured.reads.as_mut().unwrap().by_level[Level::Atomic as usize] = Some(0);
@@ -204,10 +200,10 @@ fn what_was_not_measured_is_not_met() {
 fn wrong_bytes_are_unpredictable() {
     let sla = parse("0.1% unpredictable");
     let mut measured = trial(1000, 0, 0);
-    measured.reads = Some(Judged {
+    measured.reads = Some(ReadValidation {
         reads: 1000,
         unpredictable: 1,
-        ..Judged::default()
+        ..ReadValidation::default()
     });
     assert!(sla.judge_trial(&measured).met);
     measured.actions[Action::ViewProfile as usize].wrong = 1;
@@ -215,7 +211,7 @@ fn wrong_bytes_are_unpredictable() {
 }
 
 #[test]
-fn chance_decides_near_the_limit_only() {
+fn verdicts_are_unsure_only_near_the_limit() {
     let sla = parse("95% < 2ms");
     let sure = |quick, slow| sla.judge_trial(&trial(quick, slow, 0)).is_sure();
     assert!(sure(9_700, 300) && sure(9_300, 700));
@@ -225,9 +221,9 @@ fn chance_decides_near_the_limit_only() {
     // With no unpredictable read at all, chance plays no part at this limit.
     let sla = parse("0% unpredictable");
     let mut measured = trial(10_000, 0, 0);
-    measured.reads = Some(Judged {
+    measured.reads = Some(ReadValidation {
         reads: 10_000,
-        ..Judged::default()
+        ..ReadValidation::default()
     });
     assert!(sla.judge_trial(&measured).is_sure());
 }

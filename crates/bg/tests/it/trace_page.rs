@@ -4,21 +4,21 @@
 use std::path::Path;
 use std::process::Command;
 
-use larder_testing::missing;
+use larder_testing::report_missing;
 use serde_json::Value;
 
 fn json(command: &mut Command) -> Value {
     let output = command.output().expect("it runs");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let error_output = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error_output}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 #[test]
-fn a_program_written_from_the_page_reads_every_record_and_knows_what_was_before() {
+fn a_reader_written_from_the_format_page_reads_every_record() {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
-        return missing("Python");
+        return report_missing("Python");
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats/trace.py");
     let folder = tempfile::tempdir().expect("a folder");

@@ -9,11 +9,11 @@ use larder_bg::model::action::Action;
 use larder_bg::model::draw::{self, Drawing};
 use larder_bg::model::mix::Mix;
 use larder_bg::model::population::Population;
-use larder_bg::run::{Conduct, Process, Setup, Tracing};
+use larder_bg::run::{Process, RunOptions, Setup, Tracing};
 use larder_bg::stores;
 use larder_bg::stores::contract::{Client, Reply, Store};
 use larder_bg::verdict::judge;
-use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::verdict::measure::{Load, Measurements, Trial, TrialRunner};
 
 use crate::end_state;
 
@@ -36,9 +36,9 @@ pub fn setup(store: &str, mix: &str, settings: &[(&str, &str)]) -> Setup {
     Setup {
         store: Arc::from(stores::open(store, &options).unwrap()),
         mix: Mix::open(mix).unwrap(),
-        drawing: Drawing::of_all(draw::DEFAULT, population.members),
+        drawing: Drawing::for_all_members(draw::DEFAULT, population.members),
         population: Arc::new(population),
-        conduct: Conduct::default(),
+        run_options: RunOptions::default(),
         workers: 2,
         tracing: Tracing::Scratch,
         seed: 1,
@@ -50,7 +50,7 @@ pub fn trial(threads: u32, milliseconds: u64) -> Trial {
     Trial::timed(Load::Threads(threads), Duration::ZERO, duration)
 }
 
-pub fn check_all_explained(measured: &Measured) {
+pub fn check_all_explained(measured: &Measurements) {
     let reads = measured.reads.as_ref().expect("it was traced");
     assert!(reads.reads > 100, "{reads:?}");
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
@@ -65,7 +65,7 @@ pub fn check_all_explained(measured: &Measured) {
 }
 
 #[test]
-fn a_right_store_has_no_unpredictable_reads_under_any_mix() {
+fn a_correct_store_has_no_unpredictable_reads_under_any_mix() {
     for mix in [
         "symmetric-high-write",
         "high-write",
@@ -76,7 +76,7 @@ fn a_right_store_has_no_unpredictable_reads_under_any_mix() {
     ] {
         for unique_reads in [true, false] {
             let mut setup = setup("memory", mix, &[]);
-            setup.conduct.unique_reads = unique_reads;
+            setup.run_options.unique_reads = unique_reads;
             if mix == "write-only" {
                 setup.mix = Mix::parse(
                     mix,
@@ -98,7 +98,7 @@ fn a_right_store_has_no_unpredictable_reads_under_any_mix() {
 }
 
 #[test]
-fn a_second_trial_is_judged_from_where_the_first_ended() {
+fn a_second_trial_is_validated_from_the_end_state_of_the_first() {
     let mut process = Process::new(setup("memory", "comments", &[])).unwrap();
     for _ in 0..3 {
         check_all_explained(&process.run(&trial(5, 50)).unwrap());
@@ -107,10 +107,10 @@ fn a_second_trial_is_judged_from_where_the_first_ended() {
 
 /// Threads that think at the end of the trial start no further call and keep no comment taken.
 #[test]
-fn no_call_begins_when_its_trial_is_over() {
+fn no_call_starts_after_the_end_of_its_trial() {
     let folder = tempfile::tempdir().unwrap();
     let mut setup = setup("faulty:memory", "sessions", &[("delay", "2ms")]);
-    setup.conduct.think = Duration::from_millis(3);
+    setup.run_options.think = Duration::from_millis(3);
     setup.tracing = Tracing::Keep(folder.path().to_owned());
     let mut process = Process::new(setup).unwrap();
     for trace in [folder.path().to_owned(), folder.path().join("trial-2")] {
@@ -122,7 +122,7 @@ fn no_call_begins_when_its_trial_is_over() {
 }
 
 #[test]
-fn a_kept_trace_is_judged_again_and_a_torn_one_refused() {
+fn a_kept_trace_can_be_validated_and_a_truncated_one_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let mut setup = setup("memory", "comments", &[]);
     setup.tracing = Tracing::Keep(folder.path().to_owned());
@@ -132,37 +132,38 @@ fn a_kept_trace_is_judged_again_and_a_torn_one_refused() {
     let file = folder.path().join("worker-001.trace");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 64]).unwrap();
-    let refused = judged(folder.path()).unwrap_err();
+    let error = judged(folder.path()).unwrap_err();
     assert!(
-        refused.contains("worker-001.trace: the trace has no footer"),
-        "{refused}"
+        error.contains("worker-001.trace: the trace has no footer"),
+        "{error}"
     );
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name_before_anything_runs() {
-    let refused = |setup: Setup, trial: Trial| {
+fn invalid_options_are_rejected_by_name_before_the_trial() {
+    let rejection = |setup: Setup, trial: Trial| {
         Process::new(setup)
             .and_then(|mut process| process.run(&trial))
             .unwrap_err()
     };
     let memory = || setup("memory", "comments", &[]);
-    assert!(refused(memory(), trial(0, 50)).contains("--threads 0"));
-    assert!(refused(memory(), trial(5, 0)).contains("--duration 0"));
+    assert!(rejection(memory(), trial(0, 50)).contains("--threads 0"));
+    assert!(rejection(memory(), trial(5, 0)).contains("--duration 0"));
     assert!(
-        refused(memory(), trial(201, 50)).contains("201 threads are more than the 200 members")
+        rejection(memory(), trial(201, 50))
+            .contains("201 threads need as many members, but there are 200")
     );
     let mut none = memory();
     Arc::make_mut(&mut none.population).resources = 0;
-    assert!(refused(none, trial(5, 50)).contains("--resources 0: the mix comments"));
+    assert!(rejection(none, trial(5, 50)).contains("--resources 0: the mix comments"));
     let mut odd = memory();
     Arc::make_mut(&mut odd.population).friends = 9;
-    assert!(refused(odd, trial(5, 50)).contains("--friends 9: must be even"));
+    assert!(rejection(odd, trial(5, 50)).contains("--friends 9: must be even"));
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("notes"), "mine").unwrap();
     let mut full = memory();
     full.tracing = Tracing::Keep(folder.path().to_owned());
-    assert!(refused(full, trial(5, 50)).contains("holds files already"));
+    assert!(rejection(full, trial(5, 50)).contains("is not empty"));
     assert!(
         stores::open("nosuch", &Default::default())
             .err()
@@ -178,7 +179,7 @@ fn threads_may_change_and_a_trial_may_end_early() {
     let mut process = Process::new(setup).unwrap();
     let live = process.live().clone();
     process.on_second(
-        move |live| match live.seen(|seen| (seen.threads, seen.now_ns)) {
+        move |live| match live.with_state(|seen| (seen.threads, seen.now_ns)) {
             (4, _) => live.set_threads(2),
             _ => live.stop(),
         },
@@ -190,13 +191,13 @@ fn threads_may_change_and_a_trial_may_end_early() {
         measured.duration
     );
     assert!(measured.done() > 0 && measured.series.len() >= 2);
-    assert_eq!(live.seen(|seen| seen.threads), 2);
+    assert_eq!(live.with_state(|seen| seen.threads), 2);
 }
 
 /// A data store that outlives the process that loaded it.
-pub struct Kept(pub Arc<dyn Store>);
+pub struct PersistentStore(pub Arc<dyn Store>);
 
-impl Store for Kept {
+impl Store for PersistentStore {
     fn name(&self) -> &'static str {
         "kept"
     }
@@ -222,18 +223,18 @@ impl Store for Kept {
     }
 }
 
-fn due(measured: &Measured) -> u64 {
+fn due(measured: &Measurements) -> u64 {
     let all = measured.actions.iter();
     all.map(|it| it.calls() + it.skipped).sum()
 }
 
 #[test]
-fn a_trial_bounded_by_a_count_measures_so_many_actions() {
+fn a_trial_bounded_by_a_count_measures_exactly_that_many_actions() {
     for workers in [1, 3] {
         for load in [Load::Threads(7), Load::Rate(100_000.0)] {
             let mut setup = setup("memory", "sessions", &[]);
             setup.workers = workers;
-            setup.conduct.threads_max = 20;
+            setup.run_options.threads_max = 20;
             let mut process = Process::new(setup).unwrap();
             let counted = Trial::counted(load, 1000);
             assert_eq!(due(&process.run(&counted).unwrap()), 1000);
@@ -244,7 +245,7 @@ fn a_trial_bounded_by_a_count_measures_so_many_actions() {
             };
             let measured = process.run(&warmed).unwrap();
             assert_eq!(due(&measured), 1000);
-            assert_eq!(measured.unbegun, 0);
+            assert_eq!(measured.missed_starts, 0);
             check_all_explained(&measured);
         }
     }
@@ -291,17 +292,17 @@ fn warm_up_is_not_measured() {
 }
 
 #[test]
-fn reads_are_judged_while_the_trial_runs_for_those_who_watch() {
+fn observers_see_validated_reads_during_the_trial() {
     let mut setup = setup("memory", "symmetric-high-write", &[]);
     // Few calls, so that online validation keeps up even with little processor time.
-    setup.conduct.between = Duration::from_millis(1);
+    setup.run_options.between = Duration::from_millis(1);
     let mut process = Process::new(setup).unwrap();
-    process.judge_online();
+    process.validate_online();
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     process.on_second({
         let seen = seen.clone();
         move |live| {
-            let judged = live.seen(|seen| seen.total.reads.clone());
+            let judged = live.with_state(|seen| seen.total.reads.clone());
             seen.borrow_mut().push(judged);
         }
     });
@@ -312,7 +313,7 @@ fn reads_are_judged_while_the_trial_runs_for_those_who_watch() {
     let all = measured.reads.as_ref().unwrap().reads;
     let seen = seen.borrow();
     let early: Vec<_> = seen[..seen.len() - 1].iter().flatten().collect();
-    let last = early.last().expect("reads were judged before the end");
+    let last = early.last().expect("reads were validated before the end");
     assert!(last.reads > 100 && last.reads < all, "{last:?} of {all}");
     for judged in early {
         assert_eq!(

@@ -10,9 +10,9 @@ use larder_bg::model::action::Action;
 use larder_bg::model::draw::{self, Drawing};
 use larder_bg::model::mix::Mix;
 use larder_bg::model::population::Population;
-use larder_bg::run::{Conduct, Process, Setup, Tracing};
+use larder_bg::run::{Process, RunOptions, Setup, Tracing};
 use larder_bg::stores::{self, Options};
-use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::verdict::measure::{Load, Measurements, Trial, TrialRunner};
 use rustix::process::Signal;
 
 use crate::servers::{self, Server, ask_postgres};
@@ -34,13 +34,13 @@ fn setup(store: &str, options: &Options, timeout: Duration) -> Setup {
     Setup {
         store: Arc::from(stores::open(store, options).expect("opens")),
         mix: Mix::parse("writes", mix).expect("a mix"),
-        drawing: Drawing::of_all(draw::DEFAULT, population.members),
+        drawing: Drawing::for_all_members(draw::DEFAULT, population.members),
         population: Arc::new(population),
-        conduct: Conduct {
+        run_options: RunOptions {
             // Several threads view a member at the same time, so that readers share a cache entry.
             unique_reads: false,
             timeout,
-            ..Conduct::default()
+            ..RunOptions::default()
         },
         workers: 2,
         tracing: Tracing::Scratch,
@@ -49,11 +49,11 @@ fn setup(store: &str, options: &Options, timeout: Duration) -> Setup {
 }
 
 /// Longer than any call takes on a server that is not stopped.
-const PATIENT: Duration = Duration::from_secs(20);
-const HASTY: Duration = Duration::from_millis(300);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(300);
 
 fn loaded(store: &str, options: &Options, timeout: Duration) -> Process {
-    let mut process = Process::new(setup(store, options, timeout)).expect("can be");
+    let mut process = Process::new(setup(store, options, timeout)).expect("valid options");
     process.load(&mut |_| {}).expect("loaded");
     process
 }
@@ -64,28 +64,28 @@ const LOAD: Load = Load::Threads(24);
 const MOST: Duration = Duration::from_secs(120);
 
 /// Runs until this number of actions was started.
-fn run(process: &mut Process, actions: u64) -> Measured {
+fn run(process: &mut Process, actions: u64) -> Measurements {
     let measured = process.run(&Trial::counted(LOAD, actions));
-    told(process, measured.expect("a result"))
+    print_failures(process, measured.expect("a result"))
 }
 
-/// Runs until the measurements after a second are enough.
-fn run_until(process: &mut Process, enough: impl Fn(&Measured) -> bool) -> Measured {
+/// Runs until the measurements after a second satisfy `is_done`.
+fn run_until(process: &mut Process, is_done: impl Fn(&Measurements) -> bool) -> Measurements {
     let trial = Trial::timed(LOAD, Duration::ZERO, MOST);
-    let measured = process.run_until(&trial, &|measured, _| enough(measured));
-    let measured = told(process, measured.expect("a result"));
-    assert!(measured.duration < MOST, "it was never enough");
+    let measured = process.run_until(&trial, &|measured, _| is_done(measured));
+    let measured = print_failures(process, measured.expect("a result"));
+    assert!(measured.duration < MOST, "the condition was not reached");
     measured
 }
 
 /// Returns whether some of the calls that ended in the last second were answered.
-fn goes_on(measured: &Measured) -> bool {
+fn is_answering(measured: &Measurements) -> bool {
     let last = measured.series.last();
     last.is_some_and(|last| last.latency.len() > last.failed)
 }
 
-fn told(process: &Process, measured: Measured) -> Measured {
-    let failures = process.live().seen(|seen| seen.failures.clone());
+fn print_failures(process: &Process, measured: Measurements) -> Measurements {
+    let failures = process.live().with_state(|seen| seen.failures.clone());
     eprintln!(
         "{} done, {:?} {failures:?}",
         measured.done(),
@@ -98,16 +98,16 @@ fn total(of: impl Fn(Action) -> u64) -> u64 {
     Action::ALL.into_iter().map(of).sum()
 }
 
-fn refused(measured: &Measured) -> u64 {
+fn refused(measured: &Measurements) -> u64 {
     total(|action| measured.of(action).refused)
 }
 
-fn unknown(measured: &Measured) -> u64 {
+fn unknown(measured: &Measurements) -> u64 {
     total(|action| measured.of(action).unknown)
 }
 
 /// Checks that every answer is explained.
-fn check_right(measured: &Measured) {
+fn check_right(measured: &Measurements) {
     let reads = measured.reads.as_ref().expect("traced");
     assert!(reads.reads > 100, "{reads:?}");
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
@@ -116,7 +116,7 @@ fn check_right(measured: &Measured) {
 }
 
 /// Checks also that there were no failures.
-fn check_whole(measured: &Measured) {
+fn check_no_failures(measured: &Measurements) {
     check_right(measured);
     assert_eq!((refused(measured), unknown(measured)), (0, 0));
 }
@@ -138,7 +138,7 @@ fn at_postgres(server: &Server, settings: &[(&str, &str)]) -> Options {
 }
 
 #[test]
-fn postgres_answers_right_in_every_layout() {
+fn postgres_is_correct_in_every_layout() {
     let Some(database) = servers::database() else {
         return;
     };
@@ -147,25 +147,25 @@ fn postgres_answers_right_in_every_layout() {
         [("layout", "aggregate"), ("rows", "1")],
     ] {
         let options = at(database.address(), &settings);
-        check_whole(&run(&mut loaded("postgres", &options, PATIENT), 3000));
+        check_no_failures(&run(&mut loaded("postgres", &options, LONG_TIMEOUT), 3000));
     }
 }
 
 #[test]
-fn leases_keep_the_cache_right_and_a_time_to_live_does_not() {
+fn leases_keep_the_cache_consistent_and_a_ttl_does_not() {
     let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
     let cache = ("memcached", &*cache.address());
     let options = at(database.address(), &[cache, ("consistency", "lease")]);
-    check_whole(&run(
-        &mut loaded("postgres+memcached", &options, PATIENT),
+    check_no_failures(&run(
+        &mut loaded("postgres+memcached", &options, LONG_TIMEOUT),
         3000,
     ));
 
     let settings = [cache, ("consistency", "ttl"), ("ttl", "200ms")];
     let options = at(database.address(), &settings);
-    let mut process = loaded("postgres+memcached", &options, PATIENT);
+    let mut process = loaded("postgres+memcached", &options, LONG_TIMEOUT);
     let measured = run_until(&mut process, |measured| measured.done() > 3000);
     let reads = measured.reads.expect("traced");
     assert!(reads.unpredictable > 0, "{reads:?}");
@@ -176,38 +176,38 @@ fn leases_keep_the_cache_right_and_a_time_to_live_does_not() {
 }
 
 #[test]
-fn mongodb_answers_right_but_for_two_documents_at_once() {
+fn mongodb_is_correct_under_load() {
     let Some(server) = servers::mongo() else {
         return;
     };
     let options = at(server.address(), &[]);
-    check_whole(&run(&mut loaded("mongodb", &options, PATIENT), 3000));
+    check_no_failures(&run(&mut loaded("mongodb", &options, LONG_TIMEOUT), 3000));
 }
 
 #[test]
-fn lost_connections_are_unknown_outcomes_and_made_again() {
+fn lost_connections_cause_unknown_outcomes_and_are_reopened() {
     let Some(server) = servers::postgres() else {
         return;
     };
-    let mut process = loaded("postgres", &at_postgres(&server, &[]), PATIENT);
+    let mut process = loaded("postgres", &at_postgres(&server, &[]), LONG_TIMEOUT);
     let port = server.port;
     process.on_second(move |_| {
         let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'bg'";
         ask_postgres(port, cut).expect("asked");
     });
     let measured = run_until(&mut process, |measured| {
-        let enough = measured.series.len() > 2 && measured.done() > 500;
-        enough && unknown(measured) > 0 && goes_on(measured)
+        let is_long_enough = measured.series.len() > 2 && measured.done() > 500;
+        is_long_enough && unknown(measured) > 0 && is_answering(measured)
     });
     check_right(&measured);
 }
 
 #[test]
-fn a_server_that_stalls_is_unknown_outcomes_until_it_goes_on() {
+fn a_stalled_server_causes_unknown_outcomes_until_it_resumes() {
     let Some(server) = servers::mongo() else {
         return;
     };
-    let mut process = loaded("mongodb", &at(server.address(), &[]), HASTY);
+    let mut process = loaded("mongodb", &at(server.address(), &[]), SHORT_TIMEOUT);
     let pid = server.pid();
     let mut signals = [Signal::STOP, Signal::CONT].into_iter();
     process.on_second(move |_| {
@@ -216,18 +216,18 @@ fn a_server_that_stalls_is_unknown_outcomes_until_it_goes_on() {
         }
     });
     let measured = run_until(&mut process, |measured| {
-        let enough = measured.series.len() > 2 && measured.done() > 500;
-        enough && unknown(measured) > 0 && goes_on(measured)
+        let is_long_enough = measured.series.len() > 2 && measured.done() > 500;
+        is_long_enough && unknown(measured) > 0 && is_answering(measured)
     });
     check_right(&measured);
 }
 
 #[test]
-fn a_server_that_is_gone_is_refusals_and_the_trial_ends() {
+fn a_stopped_server_causes_rejections_and_the_trial_ends() {
     let Some(server) = servers::postgres() else {
         return;
     };
-    let mut process = loaded("postgres", &at_postgres(&server, &[]), PATIENT);
+    let mut process = loaded("postgres", &at_postgres(&server, &[]), LONG_TIMEOUT);
     let mut server = Some(server);
     process.on_second(move |_| drop(server.take()));
     let measured = run_until(&mut process, |measured| {
@@ -237,7 +237,7 @@ fn a_server_that_is_gone_is_refusals_and_the_trial_ends() {
 }
 
 #[test]
-fn without_its_cache_reads_are_right_and_writes_refused() {
+fn without_its_cache_reads_are_correct_and_writes_are_rejected() {
     let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
@@ -245,29 +245,29 @@ fn without_its_cache_reads_are_right_and_writes_refused() {
     let mut process = loaded(
         "postgres+memcached",
         &at(database.address(), &[memcached]),
-        PATIENT,
+        LONG_TIMEOUT,
     );
     let mut cache = Some(cache);
     process.on_second(move |_| drop(cache.take()));
     // Writes are rejected after the first second, and reads continue after that.
     let measured = run_until(&mut process, |measured| {
-        let enough = measured.series.len() > 1 && measured.done() > 500;
-        enough && refused(measured) > 0 && goes_on(measured)
+        let is_long_enough = measured.series.len() > 1 && measured.done() > 500;
+        is_long_enough && refused(measured) > 0 && is_answering(measured)
     });
     check_right(&measured);
 }
 
 /// Answers every request at this address with the same bytes. Returns the address.
-fn answers_nonsense(address: &str, nonsense: &'static [u8]) -> String {
+fn serve_garbage(address: &str, garbage: &'static [u8]) -> String {
     let listener = TcpListener::bind(address).expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a client");
             std::thread::spawn(move || {
-                let mut asked = [0; 65536];
-                while stream.read(&mut asked).is_ok_and(|size| size > 0)
-                    && stream.write_all(nonsense).is_ok()
+                let mut request = [0; 65536];
+                while stream.read(&mut request).is_ok_and(|size| size > 0)
+                    && stream.write_all(garbage).is_ok()
                 {}
             });
         }
@@ -276,18 +276,18 @@ fn answers_nonsense(address: &str, nonsense: &'static [u8]) -> String {
 }
 
 #[test]
-fn nonsense_is_measured_as_failed_calls() {
+fn garbage_replies_count_as_failed_calls() {
     let (Some(database), Some(good)) = (servers::database(), servers::memcached()) else {
         return;
     };
     // Loads through a working cache, then runs with a cache in its place that returns values that were never stored.
     let cache = good.address();
     let options = at(database.address(), &[("memcached", &cache)]);
-    drop(loaded("postgres+memcached", &options, PATIENT));
+    drop(loaded("postgres+memcached", &options, LONG_TIMEOUT));
     drop(good);
-    answers_nonsense(&cache, b"VA 5 f0 c1\r\nhello\r\n");
-    let process = Process::new(setup("postgres+memcached", &options, HASTY));
-    let measured = run(&mut process.expect("can be"), 200);
+    serve_garbage(&cache, b"VA 5 f0 c1\r\nhello\r\n");
+    let process = Process::new(setup("postgres+memcached", &options, SHORT_TIMEOUT));
+    let measured = run(&mut process.expect("valid options"), 200);
     let reads = measured.reads.as_ref().expect("traced");
     assert_eq!(reads.unpredictable, 0);
     assert_eq!(measured.done(), 0);
@@ -295,14 +295,14 @@ fn nonsense_is_measured_as_failed_calls() {
 }
 
 #[test]
-fn a_data_store_that_answers_nonsense_is_refused_before_a_trial() {
-    for nonsense in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64]] {
-        let address = answers_nonsense("127.0.0.1:0", nonsense);
-        let setup = setup("mongodb", &at(address, &[]), HASTY);
-        let mut process = Process::new(setup).expect("can be");
-        let refused = process
+fn a_data_store_that_sends_garbage_is_rejected_before_a_trial() {
+    for garbage in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64]] {
+        let address = serve_garbage("127.0.0.1:0", garbage);
+        let setup = setup("mongodb", &at(address, &[]), SHORT_TIMEOUT);
+        let mut process = Process::new(setup).expect("valid options");
+        let error = process
             .run(&Trial::counted(LOAD, 1))
-            .expect_err("nobody knows what it holds");
-        assert!(refused.contains("mongodb"), "{refused}");
+            .expect_err("the contents are unknown");
+        assert!(error.contains("mongodb"), "{error}");
     }
 }

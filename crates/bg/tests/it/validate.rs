@@ -7,7 +7,7 @@ use std::process::Command;
 
 use larder_bg::verdict::validate::{Bound, TraceFolder, judge_within};
 use larder_validate::Span;
-use larder_validate::record::{Encoder, Outcome, RECORD_SIZE, Record, What};
+use larder_validate::record::{Encoder, Outcome, RECORD_SIZE, Record, RecordKind};
 use larder_validate::report::{Level, Report};
 use larder_validate::set::Sketch;
 use larder_validate::trace::{Initial, Options};
@@ -19,9 +19,9 @@ const OPTIONS: Options = Options {
 };
 
 /// An initial state with two friends and two invitations each.
-struct Two;
+struct TwoElements;
 
-impl Initial for Two {
+impl Initial for TwoElements {
     fn count(&self, _: u64) -> i32 {
         2
     }
@@ -67,16 +67,16 @@ fn write_traces(folder: &Path) -> u64 {
             let element = 1 + below(4);
             let item = (1 << 56) + member;
             match below(5) {
-                0 => put(1, What::PutElement(element)),
-                1 => put(1, What::RemoveElement(element)),
+                0 => put(1, RecordKind::PutElement(element)),
+                1 => put(1, RecordKind::RemoveElement(element)),
                 2 => put(
                     1,
-                    What::ReadSet(Sketch::of(OPTIONS.seed, item, 1..1 + below(4))),
+                    RecordKind::ReadSet(Sketch::of(OPTIONS.seed, item, 1..1 + below(4))),
                 ),
                 _ => {
                     // One call with two records, which stay together.
-                    put(1, What::ReadCount(1 + below(3) as i64));
-                    put(2, What::ReadCount(2));
+                    put(1, RecordKind::ReadCount(1 + below(3) as i64));
+                    put(2, RecordKind::ReadCount(2));
                 }
             }
         }
@@ -87,7 +87,7 @@ fn write_traces(folder: &Path) -> u64 {
 }
 
 fn judged(folder: &Path, bound: &Bound) -> Result<Report, String> {
-    judge_within(&TraceFolder::open(folder)?, &Two, &OPTIONS, bound)
+    judge_within(&TraceFolder::open(folder)?, &TwoElements, &OPTIONS, bound)
 }
 
 fn files_in(folder: &Path) -> usize {
@@ -95,34 +95,34 @@ fn files_in(folder: &Path) -> usize {
 }
 
 #[test]
-fn parts_on_disk_give_the_report_of_memory_and_leave_nothing_behind() {
+fn splitting_on_disk_gives_the_same_report_and_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let count = write_traces(folder.path());
-    let whole = judged(folder.path(), &Bound::new(1 << 30, folder.path())).unwrap();
-    assert_eq!(whole.total.reads + whole.writes, count);
-    assert!(whole.unpredictable() > 1000 && whole.level(Level::Joint).judged > 100);
+    let complete = judged(folder.path(), &Bound::new(1 << 30, folder.path())).unwrap();
+    assert_eq!(complete.total.reads + complete.writes, count);
+    assert!(complete.unpredictable() > 1000 && complete.level(Level::Joint).judged > 100);
     for memory in [count * 256 - 1, 1_000_000, 50_000, 20_000] {
         // The bound is too small for the trace, so it is split into files, which are removed afterwards.
         let parts = judged(folder.path(), &Bound::new(memory, folder.path())).unwrap();
-        assert_eq!(parts, whole, "{memory}");
+        assert_eq!(parts, complete, "{memory}");
         assert_eq!(files_in(folder.path()), 3);
     }
-    let refused = judged(folder.path(), &Bound::new(100, folder.path())).unwrap_err();
-    assert!(refused.contains("allow at least 1 MiB"), "{refused}");
+    let error = judged(folder.path(), &Bound::new(100, folder.path())).unwrap_err();
+    assert!(error.contains("use at least --memory 1M"), "{error}");
 }
 
 #[test]
-fn traces_cut_or_flipped_anywhere_are_refused_by_name_whatever_the_memory() {
+fn truncated_or_corrupted_traces_are_rejected_by_name() {
     let folder = tempfile::tempdir().unwrap();
     write_traces(folder.path());
     let path = folder.path().join("worker-1.trace");
-    let whole = fs::read(&path).unwrap();
+    let complete = fs::read(&path).unwrap();
     let refuse = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         for memory in [1 << 30, 200_000] {
-            let refused = judged(folder.path(), &Bound::new(memory, folder.path()));
-            let refused = refused.expect_err("a damaged trace is no trace");
-            assert!(refused.contains("worker-1.trace"), "{refused}");
+            let error = judged(folder.path(), &Bound::new(memory, folder.path()));
+            let error = error.expect_err("a damaged trace is rejected");
+            assert!(error.contains("worker-1.trace"), "{error}");
             assert_eq!(files_in(folder.path()), 3);
         }
     };
@@ -132,20 +132,20 @@ fn traces_cut_or_flipped_anywhere_are_refused_by_name_whatever_the_memory() {
         64,
         100,
         128,
-        whole.len() - 1,
-        whole.len() - RECORD_SIZE,
+        complete.len() - 1,
+        complete.len() - RECORD_SIZE,
     ] {
-        refuse(&whole[..size]);
+        refuse(&complete[..size]);
     }
     for at in [
         3,
         9,
         70,
-        whole.len() / 2,
-        whole.len() - 60,
-        whole.len() - 50,
+        complete.len() / 2,
+        complete.len() - 60,
+        complete.len() - 50,
     ] {
-        let mut flipped = whole.clone();
+        let mut flipped = complete.clone();
         flipped[at] ^= 4;
         refuse(&flipped);
     }
@@ -155,9 +155,9 @@ fn traces_cut_or_flipped_anywhere_are_refused_by_name_whatever_the_memory() {
 type Create = fn(&Path) -> io::Result<Box<dyn Write>>;
 
 /// A disk that is full after a few writes.
-struct Full(File, usize);
+struct FullDisk(File, usize);
 
-impl Write for Full {
+impl Write for FullDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.1 = self.1.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
         self.0.write(bytes)
@@ -169,13 +169,13 @@ impl Write for Full {
 }
 
 #[test]
-fn a_full_disk_ends_the_judging_with_an_error_that_says_what_to_do() {
+fn a_full_disk_ends_validation_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     write_traces(folder.path());
     let creators: [Create; 3] = [
         // Fails at the first write that reaches the disk, at a later write, or at the creation of the last part.
-        |path| Ok(Box::new(Full(File::create_new(path)?, 0))),
-        |path| Ok(Box::new(Full(File::create_new(path)?, 2))),
+        |path| Ok(Box::new(FullDisk(File::create_new(path)?, 0))),
+        |path| Ok(Box::new(FullDisk(File::create_new(path)?, 2))),
         |path| {
             if path.ends_with("part-009.trace") {
                 Err(io::ErrorKind::StorageFull.into())
@@ -189,15 +189,15 @@ fn a_full_disk_ends_the_judging_with_an_error_that_says_what_to_do() {
             create,
             ..Bound::new(400_000, folder.path())
         };
-        let refused = judged(folder.path(), &bound).unwrap_err();
-        assert!(refused.starts_with("cannot write "), "{refused}");
-        assert!(refused.contains("--scratch"), "{refused}");
+        let error = judged(folder.path(), &bound).unwrap_err();
+        assert!(error.starts_with("cannot write "), "{error}");
+        assert!(error.contains("--scratch"), "{error}");
         assert_eq!(files_in(folder.path()), 3);
     }
 }
 
 #[test]
-fn logs_of_the_released_bg_are_judged_from_the_command_line() {
+fn logs_of_the_released_bg_can_be_validated() {
     let folder = tempfile::tempdir().unwrap();
     let log = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     log(
@@ -251,5 +251,5 @@ fn logs_of_the_released_bg_are_judged_from_the_command_line() {
     let (done, _, err) = bg(&["--initial", "ACCEPTFRND=100"]);
     assert!(!done && err.contains("--format bg-text"), "{err}");
     let (done, _, err) = bg(&["--format", "bg-text", "--initial", "FRIENDS=1"]);
-    assert!(!done && err.contains("none of ACCEPTFRND"), "{err}");
+    assert!(!done && err.contains("is not ACCEPTFRND"), "{err}");
 }

@@ -6,10 +6,10 @@
 //!
 //! `rows` passes rows from files to the builder, and divides the memory.
 
-mod aside;
-mod given;
-mod on;
+mod delta;
+mod given_options;
 pub mod rows;
+mod staged_folder;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use larder_batch::{BuildOptions, Builder, CollectAs, Compression, Manifest, OnDu
 use larder_remote::Location;
 use larder_types::{ByteSize, StoreName};
 
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keygen;
 use crate::output::{self, bytes, count, duration, rate};
 use crate::progress::{Progress, Unit};
-use crate::quality::{Earlier, GateArgs};
-use aside::Aside;
-use given::Given;
-use on::OnArgs;
+use crate::quality::{ComparedVersion, GateArgs};
+use delta::DeltaArgs;
+use given_options::GivenOptions;
+use staged_folder::StagedFolder;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,9 +73,9 @@ pub struct BuildCommand {
 #[derive(Args, Clone)]
 pub struct BuildArgs {
     #[command(flatten)]
-    pub given: Given,
+    pub given: GivenOptions,
     #[command(flatten)]
-    pub on: OnArgs,
+    pub on: DeltaArgs,
     /// The key column, or several columns whose texts are joined with ":"
     #[arg(
         long,
@@ -120,7 +120,7 @@ pub struct BuildArgs {
         long,
         value_name = "N",
         default_value_t = 0,
-        value_parser = whole_number::<u64>,
+        value_parser = parse_count::<u64>,
         help_heading = "Rows"
     )]
     pub skip_lines: u64,
@@ -161,7 +161,7 @@ pub struct BuildArgs {
         long,
         value_name = "N",
         default_value_t = 8,
-        value_parser = whole_number::<u32>,
+        value_parser = parse_count::<u32>,
         help_heading = "Version"
     )]
     pub partitions: u32,
@@ -192,7 +192,7 @@ pub struct BuildArgs {
     )]
     pub memory: ByteSize,
     /// The number of threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = whole_number::<usize>, help_heading = "Resources")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>, help_heading = "Resources")]
     pub threads: Option<usize>,
     /// The folder for temporary files [default: the system's]
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
@@ -209,8 +209,8 @@ impl BuildArgs {
     /// The options for JSON lines with one key field and defaults otherwise, which the demo builds.
     pub fn json_lines(key: &str) -> BuildArgs {
         BuildArgs {
-            given: Given::default(),
-            on: OnArgs::default(),
+            given: GivenOptions::default(),
+            on: DeltaArgs::default(),
             key: vec![key.to_owned()],
             value: None,
             values: None,
@@ -247,7 +247,7 @@ impl BuildArgs {
             (None, Some(Values::Msgpack)) => CollectAs::MessagePack,
             (None, _) => CollectAs::Json,
         };
-        let Some(asked) = self.collect_as else {
+        let Some(requested) = self.collect_as else {
             return Ok(own);
         };
         if self.on_duplicate != OnDuplicate::Collect {
@@ -256,15 +256,15 @@ impl BuildArgs {
             ));
         }
         let fits = match self.value {
-            Some(_) => asked != CollectAs::MessagePack,
-            None => asked == own,
+            Some(_) => requested != CollectAs::MessagePack,
+            None => requested == own,
         };
         if fits {
-            return Ok(asked);
+            return Ok(requested);
         }
         Err(Failure::usage(match self.value {
-            Some(_) => "--collect-as msgpack is for --values msgpack; a column of MessagePack is kept by --collect-as bytes".to_owned(),
-            None => format!("values made of columns are {own} and are collected as {own}; --collect-as {asked} is for --value COLUMN"),
+            Some(_) => "--collect-as msgpack requires --values msgpack; to collect a MessagePack column unchanged, use --collect-as bytes".to_owned(),
+            None => format!("values made of columns are encoded as {own}: omit --collect-as, or use --value COLUMN with --collect-as {requested}"),
         }))
     }
 
@@ -282,7 +282,7 @@ impl BuildArgs {
             inputs: inputs
                 .iter()
                 .take(larder_batch::Built::INPUTS_MAX)
-                .map(|input| shown(input))
+                .map(|input| format_input(input))
                 .collect(),
             more_inputs: inputs.len().saturating_sub(larder_batch::Built::INPUTS_MAX) as u64,
             key: self.key.clone(),
@@ -290,7 +290,7 @@ impl BuildArgs {
             value_column,
             collect_as: (self.on_duplicate == OnDuplicate::Collect).then_some(collect_as),
             on: Vec::new(),
-            options: self.given.of_version(),
+            options: self.given.version_options(),
             profile: None,
             digest: String::new(),
         })
@@ -318,23 +318,23 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
     let gates = gates.read(build.allow_empty)?;
     if place.as_local().is_none() && build.on.on.is_some() && gates.opens_version() {
         return Err(Failure::usage(
-            "--canary and --check look into the version, and a delta whose place is a URL cannot be looked into before it is there; build it into a folder",
+            "--canary and --check open the version, but a delta at a URL cannot be opened before it is uploaded; build it into a folder",
         ));
     }
-    let before = against.as_deref().map(Earlier::read).transpose()?;
+    let before = against.as_deref().map(ComparedVersion::read).transpose()?;
     let judge = |folder: &Path| {
         if gates.is_any() {
-            gates.judge(folder, before.as_ref())
+            gates.evaluate(folder, before.as_ref())
         } else {
             Ok(())
         }
     };
     let built = match place.as_local() {
         Some(folder) if gates.is_any() => {
-            let aside = Aside::of(folder)?;
+            let aside = StagedFolder::create(folder)?;
             let built = build_into(&inputs, &build, &store, aside.version(), &out, json)?;
             judge(aside.version())?;
-            aside.take_its_place()?;
+            aside.move_to_place()?;
             built
         }
         Some(folder) => build_into(&inputs, &build, &store, folder, &out, json)?,
@@ -343,7 +343,7 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
             let folder = temp.path().join("version");
             let built = build_into(&inputs, &build, &store, &folder, &out, json)?;
             judge(&folder)?;
-            put_version(&folder, &place, json)?;
+            upload_version(&folder, &place, json)?;
             built
         }
     };
@@ -357,14 +357,14 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
 }
 
 /// The result of a build.
-pub struct Built {
+pub struct BuildResult {
     pub manifest: Manifest,
     /// Rows that were skipped because their key or value was null.
     pub skipped_rows: u64,
     took: Duration,
 }
 
-impl Built {
+impl BuildResult {
     /// Returns one line: records, sizes, the overhead of the format, and the speed.
     pub fn summary(&self) -> String {
         if self.manifest.is_delta() {
@@ -449,9 +449,9 @@ pub fn build_into(
     out: &Path,
     place: &str,
     quiet: bool,
-) -> Result<Built, Failure> {
+) -> Result<BuildResult, Failure> {
     if args.key.is_empty() {
-        let columns = rows::columns(inputs, args).map_or_else(
+        let columns = rows::find_columns(inputs, args).map_or_else(
             || "such as --key member".to_owned(),
             |all| format!("of {all}"),
         );
@@ -462,7 +462,7 @@ pub fn build_into(
     let is_built = |input: &&String| Path::new(input).join(Manifest::FILE).is_file();
     if let Some(built) = inputs.iter().find(is_built) {
         return Err(Failure::usage(format!(
-            "{built} is a built version, not rows to build from; push it by itself: larder push {built} --store {store}"
+            "{built} is a built version and not an input of rows; push it alone: larder push {built} --store {store}"
         )));
     }
     let started = Instant::now();
@@ -473,14 +473,14 @@ pub fn build_into(
     let mut built = args.provenance(inputs)?;
     if let Some(base) = on.as_ref().and_then(|on| on.base.manifest().built.as_ref()) {
         if inputs.is_empty() {
-            built.take_values_of(base);
+            built.copy_value_format(base);
         }
-        if let Some(why) = built.is_unlike(base) {
+        if let Some(why) = built.find_mismatch(base) {
             return Err(Failure::usage(why));
         }
     }
     let options = BuildOptions {
-        on,
+        delta_base: on,
         partitions: args.partitions,
         memory: memory.sorting,
         threads: args.threads(),
@@ -500,20 +500,20 @@ pub fn build_into(
     interrupt::check()?;
     let progress = Progress::new(Unit::Records, "writing", quiet);
     let manifest = builder
-        .finish_judged(
+        .finish_checked(
             &|done| progress.set("writing", done.records_done, done.records_total),
-            &|manifest| match manifest.nothing_left("--allow-empty") {
+            &|manifest| match manifest.reject_empty_delta("--allow-empty") {
                 Some(why) if !args.allow_empty => Err(larder_batch::Error::Refused(why)),
                 _ => Ok(()),
             },
         )
-        .map_err(|error| rows::unwritten(error, &fed.places, args.memory))?;
+        .map_err(|error| rows::builder_failure(error, &fed.positions, args.memory))?;
     drop(progress);
     if let Err(interrupted) = interrupt::check() {
         std::fs::remove_dir_all(out).map_err(Failure::io(format!("remove {}", out.display())))?;
         return Err(interrupted);
     }
-    Ok(Built {
+    Ok(BuildResult {
         manifest,
         skipped_rows: fed.skipped,
         took: started.elapsed(),
@@ -522,7 +522,7 @@ pub fn build_into(
 
 /// Copies a built version to a location from which servers can pull it. The manifest is copied last, so that an
 /// incomplete version is never visible.
-pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), Failure> {
+pub fn upload_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), Failure> {
     let manifest = read_manifest(folder)?;
     let files: Vec<&str> = files_in(folder, &manifest).collect();
     let sizes = files.iter().map(|file| folder.join(file).metadata());
@@ -541,7 +541,7 @@ pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), 
     Ok(())
 }
 
-/// Removes a version that [`put_version`] copied. The manifest is removed first, so that no pull starts.
+/// Removes a version that [`upload_version`] copied. The manifest is removed first, so that no pull starts.
 pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
     if let Some(path) = target.as_local() {
         return std::fs::remove_dir_all(path)
@@ -595,7 +595,7 @@ pub fn temp_folder(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> 
 }
 
 /// Formats an input for messages: a URL without credentials and query, or a path as given.
-fn shown(input: &str) -> String {
+fn format_input(input: &str) -> String {
     if input.contains("://") {
         Location::parse(input).map_or_else(|_| "a URL".to_owned(), |place| place.to_string())
     } else {
@@ -613,7 +613,7 @@ pub fn build_time() -> Result<u64, Failure> {
         }
         Ok(text) => text.parse().map_err(|_| {
             Failure::usage(format!(
-                "{FIXED} is {text:?}; it is to be seconds since 1970"
+                "{FIXED} is {text:?}; set it to a number of seconds since 1970"
             ))
         }),
     }

@@ -2,7 +2,8 @@
 
 use larder_batch::{Builder, RowWriter};
 use larder_ingest::{
-    CellType, Format, InputOptions, NullPolicy, Places, RowSink, SinkError, Summary, ValueSpec,
+    CellType, Format, InputOptions, NullPolicy, RowPositions, RowSink, SinkError, Summary,
+    ValueSpec,
 };
 use larder_types::{ByteSize, VALUE_BYTES_MAX};
 
@@ -55,16 +56,16 @@ pub fn feed(
     let mut done = Summary::default();
     if !inputs.is_empty() {
         let options = input_options(inputs, args, memory)?;
-        done = feed_files(&options, args, builder, quiet, Says::Given)?;
+        done = feed_files(&options, args, builder, quiet, RowMeaning::Record)?;
     }
     if args.on.deleted.is_empty() {
-        refuse_empty(args, &done)?;
+        reject_empty(args, &done)?;
         return Ok(done);
     }
     let mut options = input_options(&args.on.deleted, args, memory)?;
     // The column must exist; its values are not used.
     options.value = ValueSpec::Column(args.key[0].clone());
-    let says = Says::Removed {
+    let says = RowMeaning::Removed {
         files_before: done.files,
     };
     let removed = feed_files(&options, args, builder, quiet, says)?;
@@ -72,15 +73,15 @@ pub fn feed(
     done.rows += removed.rows;
     done.skipped += removed.skipped;
     done.skipped_missing += removed.skipped_missing;
-    done.places.append(removed.places);
-    refuse_empty(args, &done)?;
+    done.positions.append(removed.positions);
+    reject_empty(args, &done)?;
     Ok(done)
 }
 
 /// The meaning of rows for their keys.
 #[derive(Clone, Copy)]
-enum Says {
-    Given,
+enum RowMeaning {
+    Record,
     /// The keys are removed. `files_before` files of other rows precede them.
     Removed {
         files_before: u64,
@@ -92,7 +93,7 @@ fn feed_files(
     args: &BuildArgs,
     builder: &Builder,
     quiet: bool,
-    says: Says,
+    says: RowMeaning,
 ) -> Result<Summary, Failure> {
     let progress = Progress::new(Unit::Bytes, "reading", quiet);
     let report = |done: larder_ingest::Progress| {
@@ -106,18 +107,18 @@ fn feed_files(
     };
     larder_ingest::ingest(options, &sink, &report).map_err(|error| {
         if interrupt::is_interrupted() {
-            return Failure::interrupted("interrupted; nothing was left behind");
+            return Failure::interrupted("interrupted; no partial output was left");
         }
-        failure(error, args.memory)
+        ingest_failure(error, args.memory)
     })
 }
 
 /// Returns the columns of the first input that names them, for an error without `--key`. Standard input is not read.
-pub fn columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
+pub fn find_columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
     /// A name that no column has.
     const NONE: &str = "\0";
-    struct Nowhere;
-    impl RowSink for Nowhere {
+    struct NullSink;
+    impl RowSink for NullSink {
         fn row(&mut self, _: u64, _: &[u8], _: &[u8]) -> Result<(), SinkError> {
             Err("no row has such a key".into())
         }
@@ -126,7 +127,7 @@ pub fn columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
     let memory = Memory::share(args.memory).ok()?;
     let mut options = input_options(std::slice::from_ref(input), args, &memory).ok()?;
     (options.key, options.value, options.threads) = (vec![NONE.to_owned()], ValueSpec::Json, 1);
-    let sink = || -> Result<Box<dyn RowSink>, SinkError> { Ok(Box::new(Nowhere)) };
+    let sink = || -> Result<Box<dyn RowSink>, SinkError> { Ok(Box::new(NullSink)) };
     match larder_ingest::ingest(&options, &sink, &|_| {}) {
         Err(larder_ingest::Error::Column { have, .. }) if !have.is_empty() => Some(have.join(", ")),
         _ => None,
@@ -135,7 +136,7 @@ pub fn columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
 
 /// Rejects a version without rows. It usually results from an earlier error: a job that wrote only a header, or a wrong
 /// key name.
-fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
+fn reject_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     if done.rows > 0 {
         return Ok(());
     }
@@ -158,7 +159,7 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
         return Ok(());
     }
     let found = match done.skipped {
-        0 => "the input holds no rows".to_owned(),
+        0 => "the input has no rows".to_owned(),
         skipped => format!("--skip-nulls left out all {skipped} rows of the input"),
     };
     Err(Failure::with_code(
@@ -168,7 +169,7 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
 }
 
 /// Converts an error of the ingest into the command's failure.
-pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
+pub fn ingest_failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     let exit_code = match &error {
         larder_ingest::Error::Options { .. } | larder_ingest::Error::Column { .. } => 2,
         larder_ingest::Error::Input { .. } => 3,
@@ -178,7 +179,7 @@ pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     if let larder_ingest::Error::Memory { needed_bytes, .. } = &error {
         message += &match needed_bytes {
             Some(bytes) => {
-                let enough_mib = bytes.saturating_mul(SHARE_OF_ONE).div_ceil(1 << 20);
+                let enough_mib = bytes.saturating_mul(ROW_MEMORY_DIVISOR).div_ceil(1 << 20);
                 format!(" (--memory is {memory}); give --memory {enough_mib}MiB or more")
             }
             None => format!(
@@ -190,22 +191,22 @@ pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
 }
 
 /// Divisor of `--memory` for the memory that one row, page or batch may take at least.
-const SHARE_OF_ONE: u64 = 5;
+const ROW_MEMORY_DIVISOR: u64 = 5;
 
 /// Divisor of `--memory` for the memory that collecting the values of one key may take at least. It is an eighth of the
 /// memory for sorting.
-const SHARE_OF_KEY: u64 = 11;
+const KEY_MEMORY_DIVISOR: u64 = 11;
 
 struct Sink<'a> {
     writer: RowWriter<'a>,
-    says: Says,
+    says: RowMeaning,
 }
 
 impl RowSink for Sink<'_> {
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
         let pushed = match self.says {
-            Says::Given => self.writer.push(seq, key, value),
-            Says::Removed { files_before } => {
+            RowMeaning::Record => self.writer.push(seq, key, value),
+            RowMeaning::Removed { files_before } => {
                 let seq = larder_ingest::seq_after(files_before, seq);
                 self.writer.push_removed(seq, key)
             }
@@ -228,14 +229,18 @@ impl RowSink for Sink<'_> {
 
 /// Converts an error of the builder into the command's failure. For two rows with the same key, it adds their places;
 /// for too little memory, the sufficient amount.
-pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) -> Failure {
+pub fn builder_failure(
+    error: larder_batch::Error,
+    places: &RowPositions,
+    memory: ByteSize,
+) -> Failure {
     if matches!(error, larder_batch::Error::Cancelled) {
-        return Failure::interrupted("interrupted; nothing was left behind");
+        return Failure::interrupted("interrupted; no partial output was left");
     }
     if let larder_batch::Error::Refused(why) = error {
         return Failure::refused(why);
     }
-    let shown = |seq: u64| places.of(seq).map(|(file, at)| format!("{file}{at}"));
+    let shown = |seq: u64| places.locate(seq).map(|(file, at)| format!("{file}{at}"));
     let more = match &error {
         larder_batch::Error::DuplicateKey {
             rows: [first, second],
@@ -246,7 +251,7 @@ pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) 
         }
         larder_batch::Error::KeyMemory { needed_bytes, .. } => Some(match needed_bytes {
             Some(bytes) => {
-                let enough_mib = bytes.saturating_mul(SHARE_OF_KEY).div_ceil(1 << 20);
+                let enough_mib = bytes.saturating_mul(KEY_MEMORY_DIVISOR).div_ceil(1 << 20);
                 format!("; or give --memory {enough_mib}MiB or more (it is {memory})")
             }
             None => format!("; or give more --memory (it is {memory})"),
@@ -353,7 +358,7 @@ mod tests {
             let shares = Memory::share(memory).unwrap();
             assert_eq!(shares.parsing.0 + shares.sorting.0, memory.0);
             assert!(shares.parsing.0 >= 16 << 20 && shares.sorting >= shares.parsing);
-            assert!(memory.0 / SHARE_OF_KEY <= shares.sorting.0 / 8);
+            assert!(memory.0 / KEY_MEMORY_DIVISOR <= shares.sorting.0 / 8);
         }
         let parsing = |mib: u64| Memory::share(ByteSize(mib << 20)).unwrap().parsing.0 >> 20;
         assert_eq!([256, 1024, 1088, 5120].map(parsing), [64, 256, 256, 1024]);

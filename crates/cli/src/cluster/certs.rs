@@ -32,7 +32,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use tempfile::Builder;
 
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::failure::Failure;
 use crate::output::{self, moment};
 
@@ -50,17 +50,17 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_DAYS: u32 = 3650;
 const DAYS_MAX: u32 = 3650;
 /// Tolerates clocks that differ.
-const VALID_SINCE: Duration = DAY;
+const CLOCK_TOLERANCE: Duration = DAY;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CertsArgs {
     /// The nodes: the name of each (cluster.node), and the hosts through which others reach it
     #[arg(value_name = "NODE[=HOST,...]", required_unless_present = "clients")]
-    nodes: Vec<Named>,
+    nodes: Vec<CertSubject>,
     /// A client's name; can be repeated
     #[arg(long = "client", value_name = "NAME")]
-    clients: Vec<Named>,
+    clients: Vec<CertSubject>,
     /// The folder for the authority, with a subfolder for each node and client
     #[arg(long, value_name = "DIR", default_value = "certs")]
     out: PathBuf,
@@ -68,21 +68,21 @@ pub struct CertsArgs {
     #[arg(long)]
     renew: bool,
     /// The validity of the certificates in days
-    #[arg(long, value_name = "DAYS", default_value = "730", value_parser = whole_number::<u32>)]
+    #[arg(long, value_name = "DAYS", default_value = "730", value_parser = parse_count::<u32>)]
     days: u32,
 }
 
 /// A node or a client, and its hosts.
 #[derive(Debug, Clone, PartialEq)]
-struct Named {
+struct CertSubject {
     name: String,
     hosts: Vec<String>,
 }
 
-impl std::str::FromStr for Named {
+impl std::str::FromStr for CertSubject {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Named, String> {
+    fn from_str(text: &str) -> Result<CertSubject, String> {
         let (name, hosts) = match text.split_once('=') {
             Some((name, hosts)) => (name, hosts.split(',').map(str::trim).collect()),
             None => (text, Vec::new()),
@@ -102,7 +102,7 @@ impl std::str::FromStr for Named {
                 format!("{host:?} can be in no certificate: write a host's name or an address, without a port")
             })?;
         }
-        Ok(Named {
+        Ok(CertSubject {
             name: name.to_owned(),
             hosts: hosts.into_iter().map(str::to_owned).collect(),
         })
@@ -110,17 +110,17 @@ impl std::str::FromStr for Named {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum CertKind {
     Node,
     Client,
 }
 
-impl Kind {
+impl CertKind {
     /// The first line of `names`.
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
-            Kind::Node => "node",
-            Kind::Client => "client",
+            CertKind::Node => "node",
+            CertKind::Client => "client",
         }
     }
 }
@@ -132,49 +132,53 @@ pub fn run(args: CertsArgs) -> Result<(), Failure> {
             args.days
         )));
     }
-    let nodes = args.nodes.iter().map(|it| (Kind::Node, it));
-    let wanted: Vec<_> = nodes
-        .chain(args.clients.iter().map(|it| (Kind::Client, it)))
+    let nodes = args.nodes.iter().map(|it| (CertKind::Node, it));
+    let selected: Vec<_> = nodes
+        .chain(args.clients.iter().map(|it| (CertKind::Client, it)))
         .collect();
-    for (at, (_, named)) in wanted.iter().enumerate() {
-        if wanted[..at].iter().any(|(_, it)| it.name == named.name) {
+    for (at, (_, named)) in selected.iter().enumerate() {
+        if selected[..at].iter().any(|(_, it)| it.name == named.name) {
             return Err(Failure::usage(format!("{} is given twice", named.name)));
         }
     }
     let mut files = Vec::new();
-    for (kind, named) in &wanted {
-        files.push(find(&args, *kind, named)?);
+    for (kind, named) in &selected {
+        files.push(find_certificate(&args, *kind, named)?);
     }
-    let authority = Authority::open_or_make(&args)?;
+    let authority = Authority::open_or_create(&args)?;
     let mut signed = Vec::new();
-    for ((kind, _), (folder, hosts)) in wanted.iter().zip(files) {
+    for ((kind, _), (folder, hosts)) in selected.iter().zip(files) {
         signed.push(authority.sign(*kind, folder, hosts, args.days)?);
     }
     authority.write()?;
     for it in &signed {
         it.write(&authority, args.renew)?;
     }
-    output::print_line(&told(&args, &authority, &signed))
+    output::print_line(&summarize(&args, &authority, &signed))
 }
 
 /// Returns the folder of a node's or client's files, which may not exist yet, and its hosts.
-fn find(args: &CertsArgs, kind: Kind, named: &Named) -> Result<(PathBuf, Vec<String>), Failure> {
+fn find_certificate(
+    args: &CertsArgs,
+    kind: CertKind,
+    named: &CertSubject,
+) -> Result<(PathBuf, Vec<String>), Failure> {
     let folder = args.out.join(&named.name);
     let shown = folder.display();
     match (folder.exists(), args.renew) {
         (true, false) => {
             return Err(Failure::refused(format!(
-                "{shown} is there already, and nothing is overwritten; --renew replaces the certificate in it, or choose another folder with --out"
+                "{shown} exists already and is not overwritten; replace its certificate with --renew, or choose another folder with --out"
             )));
         }
         (false, true) => {
             return Err(Failure::not_found(format!(
-                "{shown} is not there, so there is nothing to renew; without --renew it is made"
+                "{shown} does not exist, so it cannot be renewed; omit --renew to create it"
             )));
         }
         _ => {}
     }
-    if kind == Kind::Client && !named.hosts.is_empty() {
+    if kind == CertKind::Client && !named.hosts.is_empty() {
         return Err(Failure::usage(format!(
             "--client {}: a client has a name only; hosts are for nodes",
             named.name
@@ -187,10 +191,10 @@ fn find(args: &CertsArgs, kind: Kind, named: &Named) -> Result<(PathBuf, Vec<Str
     let read = fs::read_to_string(&names).map_err(Failure::io(format!("read {}", names.display())));
     let before = read?;
     let mut before = before.lines();
-    if before.next() != Some(kind.word()) {
+    if before.next() != Some(kind.label()) {
         return Err(Failure::refused(format!(
             "{shown} is not that of a {}: nodes are renewed by --renew NODE, clients by --renew --client NAME",
-            kind.word()
+            kind.label()
         )));
     }
     let hosts = if named.hosts.is_empty() {
@@ -212,7 +216,7 @@ struct Authority {
 }
 
 impl Authority {
-    fn open_or_make(args: &CertsArgs) -> Result<Authority, Failure> {
+    fn open_or_create(args: &CertsArgs) -> Result<Authority, Failure> {
         let folder = args.out.clone();
         let [certificate, key] = ["ca.pem", "ca.key"].map(|name| folder.join(name));
         match (certificate.exists(), key.exists()) {
@@ -239,7 +243,7 @@ impl Authority {
             (false, false) if !args.renew => {
                 let signer = new_key()?;
                 let params = authority_params();
-                let certificate = params.self_signed(&signer).map_err(unsigned)?;
+                let certificate = params.self_signed(&signer).map_err(signing_failure)?;
                 Ok(Authority {
                     folder,
                     pem: certificate.pem(),
@@ -248,31 +252,31 @@ impl Authority {
                     issuer: Issuer::new(params, signer),
                 })
             }
-            (false, _) => Err(missing(&certificate)),
-            (true, false) => Err(missing(&key)),
+            (false, _) => Err(missing_file(&certificate)),
+            (true, false) => Err(missing_file(&key)),
         }
     }
 
     /// Creates a key and a certificate for it.
     fn sign(
         &self,
-        kind: Kind,
+        kind: CertKind,
         folder: PathBuf,
         hosts: Vec<String>,
         days: u32,
-    ) -> Result<Signed, Failure> {
+    ) -> Result<SignedCertificate, Failure> {
         let name = folder.file_name().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
         // A client's certificate has no names that TLS verifies, so it is never accepted as a node's.
         let names = match kind {
-            Kind::Node => [std::slice::from_ref(&name), &hosts].concat(),
-            Kind::Client => Vec::new(),
+            CertKind::Node => [std::slice::from_ref(&name), &hosts].concat(),
+            CertKind::Client => Vec::new(),
         };
-        let mut params = CertificateParams::new(names).map_err(unsigned)?;
-        params.distinguished_name = named(&name);
+        let mut params = CertificateParams::new(names).map_err(signing_failure)?;
+        params.distinguished_name = distinguished_name(&name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if kind == Kind::Node {
+        if kind == CertKind::Node {
             params
                 .extended_key_usages
                 .push(ExtendedKeyUsagePurpose::ServerAuth);
@@ -280,9 +284,11 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let ends_at = set_validity(&mut params, days);
         let key = new_key()?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(unsigned)?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(signing_failure)?;
         self.check(certificate.der())?;
-        Ok(Signed {
+        Ok(SignedCertificate {
             kind,
             name,
             hosts,
@@ -327,8 +333,8 @@ impl Authority {
 }
 
 /// A new key and certificate of a node or a client.
-struct Signed {
-    kind: Kind,
+struct SignedCertificate {
+    kind: CertKind,
     name: String,
     hosts: Vec<String>,
     folder: PathBuf,
@@ -337,11 +343,11 @@ struct Signed {
     ends_at: u64,
 }
 
-impl Signed {
+impl SignedCertificate {
     fn write(&self, authority: &Authority, renew: bool) -> Result<(), Failure> {
         let failed =
             |error: io::Error| Failure::io(format!("write {}", self.folder.display()))(error);
-        let mut names = format!("{}\n", self.kind.word());
+        let mut names = format!("{}\n", self.kind.label());
         names.extend(self.hosts.iter().map(|host| format!("{host}\n")));
         let files = [
             ("ca.pem", &authority.pem),
@@ -350,23 +356,23 @@ impl Signed {
             ("cert.pem", &self.pem),
         ];
         // In the same parent folder, so that it can be renamed to its place, and readable only by its user.
-        let beside = Builder::new()
+        let temporary = Builder::new()
             .prefix(".new-")
             .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(&authority.folder);
-        let beside = beside.map_err(failed)?;
+        let temporary = temporary.map_err(failed)?;
         for (name, text) in files {
-            write_new(&beside.path().join(name), text)?;
+            write_new(&temporary.path().join(name), text)?;
         }
         if renew {
             for (name, _) in files {
-                fs::rename(beside.path().join(name), self.folder.join(name)).map_err(failed)?;
+                fs::rename(temporary.path().join(name), self.folder.join(name)).map_err(failed)?;
             }
             return Ok(());
         }
-        fs::rename(beside.path(), &self.folder).map_err(failed)?;
+        fs::rename(temporary.path(), &self.folder).map_err(failed)?;
         // The folder no longer exists under this name.
-        let _ = beside.keep();
+        let _ = temporary.keep();
         Ok(())
     }
 }
@@ -374,14 +380,14 @@ impl Signed {
 /// Returns the parameters of the authority's certificate. They differ only in the dates.
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named("larder cluster authority");
+    params.distinguished_name = distinguished_name("larder cluster authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     set_validity(&mut params, AUTHORITY_DAYS);
     params
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn distinguished_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names
@@ -393,7 +399,7 @@ fn set_validity(params: &mut CertificateParams, days: u32) -> u64 {
     let now = Duration::from_secs(now.unwrap_or_default().as_secs());
     let end = now + DAY * days;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(VALID_SINCE);
+    params.not_before = epoch + now.saturating_sub(CLOCK_TOLERANCE);
     params.not_after = epoch + end;
     end.as_secs()
 }
@@ -402,13 +408,13 @@ fn new_key() -> Result<KeyPair, Failure> {
     KeyPair::generate().map_err(|error| Failure::new(format!("cannot make a key: {error}")))
 }
 
-fn unsigned(error: rcgen::Error) -> Failure {
+fn signing_failure(error: rcgen::Error) -> Failure {
     Failure::new(format!("cannot make a certificate: {error}"))
 }
 
-fn missing(file: &Path) -> Failure {
+fn missing_file(file: &Path) -> Failure {
     Failure::not_found(format!(
-        "{} is not there, and without it nothing can be signed for the nodes that are: put it back, or make a new authority for all nodes with another --out",
+        "{} does not exist, so no certificates can be signed for the existing nodes: restore it, or create a new authority for all nodes with another --out",
         file.display()
     ))
 }
@@ -434,7 +440,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     write().map_err(Failure::io(format!("write {}", path.display())))
 }
 
-fn told(args: &CertsArgs, authority: &Authority, signed: &[Signed]) -> String {
+fn summarize(args: &CertsArgs, authority: &Authority, signed: &[SignedCertificate]) -> String {
     let out = args.out.display();
     let mut text = String::new();
     if authority.is_new {
@@ -445,11 +451,11 @@ fn told(args: &CertsArgs, authority: &Authority, signed: &[Signed]) -> String {
     for it in signed {
         let made = if args.renew { "renewed" } else { "made" };
         let hosts = match (it.kind, it.hosts.is_empty()) {
-            (Kind::Client, _) => "a client".to_owned(),
-            (Kind::Node, true) => {
+            (CertKind::Client, _) => "a client".to_owned(),
+            (CertKind::Node, true) => {
                 "a node; it has no host's name, so clients cannot check it".to_owned()
             }
-            (Kind::Node, false) => format!("a node, as {}", it.hosts.join(", ")),
+            (CertKind::Node, false) => format!("a node, as {}", it.hosts.join(", ")),
         };
         let ends = moment(it.ends_at);
         text += &format!(
@@ -457,9 +463,9 @@ fn told(args: &CertsArgs, authority: &Authority, signed: &[Signed]) -> String {
             it.name
         );
     }
-    let is_node = |it: &&Signed| it.kind == Kind::Node;
+    let is_node = |it: &&SignedCertificate| it.kind == CertKind::Node;
     if signed.iter().any(|it| is_node(&it)) {
-        text += "\nCopy each node's folder to that node, say to /etc/larder, for the user that runs larder alone. Its configuration:\n\n  \
+        text += "\nCopy each node's folder to that node, for example to /etc/larder, readable only by the user that runs larder. Its configuration:\n\n  \
              [cluster]                                [server]  (TLS for clients)\n  \
              tls_ca   = \"/etc/larder/ca.pem\"          tls_cert = \"/etc/larder/cert.pem\"\n  \
              tls_cert = \"/etc/larder/cert.pem\"        tls_key  = \"/etc/larder/key.pem\"\n  \
@@ -468,7 +474,7 @@ fn told(args: &CertsArgs, authority: &Authority, signed: &[Signed]) -> String {
             "Clients then check servers by {out}/ca.pem: larder --ca, redis-cli --tls --cacert, curl --cacert."
         );
     }
-    if let Some(client) = signed.iter().find(|it| it.kind == Kind::Client) {
+    if let Some(client) = signed.iter().find(|it| it.kind == CertKind::Client) {
         let folder = format!("{out}/{}", client.name);
         text += &format!(
             "\nA client shows its own: redis-cli --tls --cacert {folder}/ca.pem --cert {folder}/cert.pem --key {folder}/key.pem"
@@ -482,13 +488,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_named_with_the_hosts_that_others_reach_them_by() {
-        let named: Named = "a=10.0.0.1, db.example.com,::1".parse().unwrap();
+    fn node_arguments_have_a_name_and_hosts() {
+        let named: CertSubject = "a=10.0.0.1, db.example.com,::1".parse().unwrap();
         assert_eq!(named.name, "a");
         assert_eq!(named.hosts, ["10.0.0.1", "db.example.com", "::1"]);
-        assert_eq!("node-1".parse::<Named>().unwrap().hosts, [""; 0]);
+        assert_eq!("node-1".parse::<CertSubject>().unwrap().hosts, [""; 0]);
         for bad in ["", "=h", "a=", "a=h:7380", "a b", "../a", "a=h,,i", "-a"] {
-            assert!(bad.parse::<Named>().is_err(), "{bad}");
+            assert!(bad.parse::<CertSubject>().is_err(), "{bad}");
         }
     }
 }

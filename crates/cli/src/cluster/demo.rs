@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_client::{AdminClient, Reply, RespClient};
-use larder_protocol::http::{ClusterAsk, ClusterSettingsWanted, ClusterStatus};
+use larder_protocol::http::{ClusterRequest, ClusterSettingsChange, ClusterStatus};
 
-use super::local::{Local, Shape, Told};
-use super::status::is_well;
+use super::local::{ClusterShape, Local, NodeAddress};
+use super::status::is_healthy;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Story, count, duration, print_line};
+use crate::output::{StepPrinter, count, duration, print_line};
 
 const ROWS: usize = 1000;
 const JOIN: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
 /// There are no clients whose requests could be delayed.
 const FILL_SLOTS_AT_ONCE: u16 = 2_048;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit of each step.
-const PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +37,7 @@ pub struct DemoArgs {
     #[arg(long)]
     exit: bool,
     #[command(flatten)]
-    shape: Shape,
+    shape: ClusterShape,
 }
 
 pub fn run(args: DemoArgs) -> Result<(), Failure> {
@@ -49,7 +49,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     }
     let mut demo = Demo {
         local: Local::start(&args.shape)?,
-        story: Story::default(),
+        story: StepPrinter::default(),
     };
     demo.introduce()?;
     demo.write_and_read()?;
@@ -57,8 +57,8 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     demo.lose_a_node()?;
     demo.replace_it()?;
     if !args.exit {
-        print_line(&demo.local.what_to_type())?;
-        demo.local.stand_by();
+        print_line(&demo.local.usage_text())?;
+        demo.local.report_until_interrupted();
     }
     demo.local.end();
     print_line("All processes of the cluster are ended.")
@@ -66,15 +66,15 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
 
 struct Demo {
     local: Local,
-    story: Story,
+    story: StepPrinter,
 }
 
 impl Demo {
     fn introduce(&mut self) -> Result<(), Failure> {
-        let nodes = self.local.told();
+        let nodes = self.local.addresses();
         let replicas = self.local.replicas();
         let mut lines = vec![format!(
-            "etcd keeps the map: who has which of the 16,384 slots. {replicas} nodes have each slot, one of them owns it."
+            "etcd stores the cluster map, which assigns the 16,384 slots to nodes. {replicas} nodes have each slot; one of them owns it."
         )];
         for node in &nodes {
             lines.push(format!(
@@ -83,12 +83,12 @@ impl Demo {
             ));
         }
         let title = format!("{} nodes and an etcd", nodes.len());
-        self.wait_until("all copies are made", is_well)?;
-        self.story.tell(&title, &lines)
+        self.wait_until("all copies are made", is_healthy)?;
+        self.story.print_step(&title, &lines)
     }
 
     fn write_and_read(&mut self) -> Result<(), Failure> {
-        let nodes = self.local.told();
+        let nodes = self.local.addresses();
         let (first, last) = (nodes[0].clone(), nodes[nodes.len() - 1].clone());
         let (started, through) = (Instant::now(), client(&first));
         for row in 0..ROWS {
@@ -96,7 +96,7 @@ impl Demo {
         }
         let written = started.elapsed();
         let found = rows_of(&client(&last))?;
-        self.story.tell(
+        self.story.print_step(
             "Any node answers any client",
             &[
                 format!("{} rows written through {} in {}; each was acknowledged when its owner and its copies had it", count(ROWS as u64), first.name, duration(written)),
@@ -107,7 +107,7 @@ impl Demo {
     }
 
     fn join_rows(&mut self) -> Result<(), Failure> {
-        let nodes = self.local.told();
+        let nodes = self.local.addresses();
         let (first, second) = (client(nodes[0]), client(nodes[1]));
         let (first_name, second_name) = (nodes[0].name.clone(), nodes[1].name.clone());
         first.command(&[b"JOIN.CREATE", b"timeline", JOIN.as_bytes()])?;
@@ -118,7 +118,7 @@ impl Demo {
         let before = seen(&second)?;
         first.command(&[b"SET", b"post|ann|9999", b"news"])?;
         let after = seen(&second)?;
-        self.story.tell(
+        self.story.print_step(
             "Joins over nodes",
             &[
                 format!(
@@ -126,7 +126,7 @@ impl Demo {
                     count(before as u64)
                 ),
                 format!(
-                    "ann posts through {first_name}: {} are, at once",
+                    "ann posts through {first_name}: eve's timeline immediately has {} posts",
                     count(after as u64)
                 ),
             ],
@@ -135,31 +135,31 @@ impl Demo {
 
     fn lose_a_node(&mut self) -> Result<(), Failure> {
         let (killed, pid) = {
-            let node = self.local.told()[1].clone();
+            let node = self.local.addresses()[1].clone();
             (node.name, node.pid)
         };
-        let through = client(self.local.told()[0]);
+        let through = client(self.local.addresses()[0]);
         self.local.kill(1);
         // Each row is read once and a new one written, as soon as a node serves it again.
-        let (mut row, mut longest, mut begun) = (0, Duration::ZERO, Instant::now());
+        let (mut row, mut longest, mut started) = (0, Duration::ZERO, Instant::now());
         while row < ROWS {
             let written = through.command(&[b"SET", format!("late|u{row}|1").as_bytes(), b"x"]);
             let read = written.and_then(|_| through.get(key(row)));
             match read {
                 Ok(Some(_)) => {
                     row += 1;
-                    longest = longest.max(begun.elapsed());
-                    begun = Instant::now();
+                    longest = longest.max(started.elapsed());
+                    started = Instant::now();
                 }
                 Ok(None) => {
                     let row = key(row);
                     return Err(Failure::new(format!("{row} is lost, and was acknowledged")));
                 }
-                Err(error) if begun.elapsed() > PATIENCE => return Err(error.into()),
+                Err(error) if started.elapsed() > STEP_TIMEOUT => return Err(error.into()),
                 Err(_) => self.wait()?,
             }
         }
-        self.story.tell(
+        self.story.print_step(
             &format!("{killed} dies"),
             &[
                 format!("kill -9 {pid}"),
@@ -177,17 +177,17 @@ impl Demo {
     }
 
     fn replace_it(&mut self) -> Result<(), Failure> {
-        let gone = self.local.told()[1].name.clone();
+        let gone = self.local.addresses()[1].name.clone();
         let started = Instant::now();
-        let new = self.local.start_another()?;
-        let admin = AdminClient::new(&self.local.told()[0].http)?;
-        admin.cluster_ask(&ClusterAsk::Set {
-            settings: ClusterSettingsWanted {
+        let new = self.local.add_node()?;
+        let admin = AdminClient::new(&self.local.addresses()[0].http)?;
+        admin.cluster_request(&ClusterRequest::Set {
+            settings: ClusterSettingsChange {
                 fill_slots_at_once: Some(FILL_SLOTS_AT_ONCE),
-                ..ClusterSettingsWanted::default()
+                ..ClusterSettingsChange::default()
             },
         })?;
-        admin.cluster_ask(&ClusterAsk::Remove {
+        admin.cluster_request(&ClusterRequest::Remove {
             node: gone.clone(),
             lose_rows: false,
         })?;
@@ -197,16 +197,16 @@ impl Demo {
                 .members
                 .iter()
                 .any(|it| it.name == name && it.state == "up");
-            is_in && is_well(status) && status.members.iter().all(|it| it.name != gone)
+            is_in && is_healthy(status) && status.members.iter().all(|it| it.name != gone)
         })?;
         let found = rows_of(&client(&new))?;
-        let gone = self.local.told()[1].name.clone();
+        let gone = self.local.addresses()[1].name.clone();
         let each = well
             .members
             .iter()
             .map(|it| format!("{} {}", it.name, count(u64::from(it.slots_owned))));
         let each = each.collect::<Vec<_>>().join(", ");
-        self.story.tell(
+        self.story.print_step(
             &format!("{} takes its place", new.name),
             &[
                 format!(
@@ -216,7 +216,7 @@ impl Demo {
                 ),
                 format!("After {} every slot has {} copies again; slots owned: {each}", duration(started.elapsed()), self.local.replicas()),
                 format!("{} rows are read through {}", count(found as u64), new.name),
-                "Without `remove` the same happens by itself, cluster.replace_after_seconds (5 minutes) after a node has died.".to_owned(),
+                "Without `remove`, this happens automatically, cluster.replace_after_seconds (5 minutes) after a node has failed.".to_owned(),
             ],
         )
     }
@@ -226,17 +226,17 @@ impl Demo {
         what: &str,
         is_so: impl Fn(&ClusterStatus) -> bool,
     ) -> Result<ClusterStatus, Failure> {
-        let admin = AdminClient::new(&self.local.told()[0].http)?;
+        let admin = AdminClient::new(&self.local.addresses()[0].http)?;
         let started = Instant::now();
         loop {
             let status = admin.cluster()?;
             if is_so(&status) {
                 return Ok(status);
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > STEP_TIMEOUT {
                 return Err(Failure::new(format!(
                     "not within {}: {what}; {}",
-                    duration(PATIENCE),
+                    duration(STEP_TIMEOUT),
                     status.blocked.join("; ")
                 )));
             }
@@ -245,12 +245,12 @@ impl Demo {
     }
 
     fn wait(&mut self) -> Result<(), Failure> {
-        interrupt::wait(LOOK_EVERY);
+        interrupt::wait(POLL_INTERVAL);
         interrupt::check()
     }
 }
 
-fn client(node: &Told) -> RespClient {
+fn client(node: &NodeAddress) -> RespClient {
     RespClient::new(&node.resp)
 }
 
@@ -270,6 +270,6 @@ fn pairs(reply: Reply) -> Result<usize, Failure> {
     }
 }
 
-fn port(node: &Told) -> &str {
+fn port(node: &NodeAddress) -> &str {
     node.resp.rsplit_once(':').map_or("", |(_, port)| port)
 }

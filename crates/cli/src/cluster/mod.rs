@@ -4,10 +4,10 @@
 //! commands use `/v1/cluster` of any node: `status`, `moves` (current and planned moves), `asks` (join, drain, keep,
 //! remove, abort-push), `settings`, and `recover` (recover, backup).
 
-mod asks;
 mod certs;
 mod demo;
 mod local;
+mod membership;
 mod moves;
 mod recover;
 mod settings;
@@ -30,15 +30,15 @@ pub enum ClusterCommand {
     /// Show what would move if nodes were added or removed, without changing anything
     Plan(moves::PlanArgs),
     /// Assign slots to a registered node
-    Join(asks::JoinArgs),
+    Join(membership::JoinArgs),
     /// Move all slots off a node; it remains a member
-    Drain(asks::DrainArgs),
+    Drain(membership::DrainArgs),
     /// Reverse a drain or a removal
-    Keep(asks::KeepArgs),
+    Keep(membership::KeepArgs),
     /// Move all slots off a node, and remove it from the cluster
-    Remove(asks::RemoveArgs),
+    Remove(membership::RemoveArgs),
     /// Abort the push of a store that is in progress, whoever started it
-    AbortPush(asks::AbortPushArgs),
+    AbortPush(membership::AbortPushArgs),
     /// Rebuild the cluster map from the nodes' copies after etcd has lost it
     Recover(recover::RecoverArgs),
     /// Save the cluster map to a file
@@ -54,11 +54,11 @@ pub fn run(command: ClusterCommand) -> Result<(), Failure> {
         ClusterCommand::Certs(args) => certs::run(args),
         ClusterCommand::Status(args) => status::run(args),
         ClusterCommand::Plan(args) => moves::plan(args),
-        ClusterCommand::Join(args) => asks::join(args),
-        ClusterCommand::Drain(args) => asks::drain(args),
-        ClusterCommand::Keep(args) => asks::keep(args),
-        ClusterCommand::Remove(args) => asks::remove(args),
-        ClusterCommand::AbortPush(args) => asks::abort_push(args),
+        ClusterCommand::Join(args) => membership::join(args),
+        ClusterCommand::Drain(args) => membership::drain(args),
+        ClusterCommand::Keep(args) => membership::keep(args),
+        ClusterCommand::Remove(args) => membership::remove(args),
+        ClusterCommand::AbortPush(args) => membership::abort_push(args),
         ClusterCommand::Recover(args) => recover::recover(args),
         ClusterCommand::Backup(args) => recover::backup(args),
         ClusterCommand::Set(args) => settings::set(args),

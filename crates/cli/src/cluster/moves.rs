@@ -3,7 +3,7 @@
 use clap::Args;
 use larder_protocol::http::{ClusterMoves, ClusterPlan};
 
-use super::asks;
+use super::membership;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, Column, Table, bytes, count};
@@ -40,7 +40,7 @@ pub fn plan(args: PlanArgs) -> Result<(), Failure> {
     if !args.remove.is_empty() {
         let status = admin.cluster()?;
         for node in &args.remove {
-            asks::member(&status, node)?;
+            membership::member(&status, node)?;
         }
     }
     let plan = admin.cluster_plan(&args.add, &args.remove, args.replicas)?;
@@ -50,11 +50,11 @@ pub fn plan(args: PlanArgs) -> Result<(), Failure> {
     if args.json {
         output::print_json(&plan)
     } else {
-        output::print_line(&planned(&plan))
+        output::print_line(&format_plan(&plan))
     }
 }
 
-fn planned(plan: &ClusterPlan) -> String {
+fn format_plan(plan: &ClusterPlan) -> String {
     let mut table = Table::new([
         Column::Text("node"),
         Column::Text("zone"),
@@ -80,25 +80,25 @@ fn planned(plan: &ClusterPlan) -> String {
             flow.map_or("-".to_owned(), |it| bytes(it.bytes_out)),
         ]);
     }
-    let mut text = told(moves);
+    let mut text = format_moves(moves);
     if plan.rounds > 1 {
         text += &format!(", in {} rounds", count(u64::from(plan.rounds)));
     }
-    let lacking: Vec<&str> = (plan.nodes.iter())
+    let missing: Vec<&str> = (plan.nodes.iter())
         .filter(|it| it.zone.is_empty())
         .map(|it| it.node.as_str())
         .collect();
-    if lacking.len() < plan.nodes.len() && !lacking.is_empty() {
+    if missing.len() < plan.nodes.len() && !missing.is_empty() {
         text += &format!(
-            "\n{}: no zone is known, as if that were one of its own (--add NAME:ZONE)",
-            lacking.join(", ")
+            "\n{}: has no known zone and is treated as a zone of its own (--add NAME:ZONE)",
+            missing.join(", ")
         );
     }
     format!("{text}\n\n{}", table.render())
 }
 
 /// Describes moves in one line.
-pub fn told(moves: &ClusterMoves) -> String {
+pub fn format_moves(moves: &ClusterMoves) -> String {
     if moves.copied_slots + moves.owner_slots == 0 {
         return "nothing moves".to_owned();
     }
@@ -134,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moves_are_told_with_who_gives_and_who_is_given() {
-        assert_eq!(told(&ClusterMoves::default()), "nothing moves");
+    fn moves_name_the_sender_and_the_receiver() {
+        assert_eq!(format_moves(&ClusterMoves::default()), "nothing moves");
         let flow = |node: &str, slots_in, slots_out| ClusterFlow {
             node: node.to_owned(),
             slots_in,
@@ -149,7 +149,7 @@ mod tests {
             nodes: vec![flow("a", 0, 2500), flow("b", 5000, 0)],
         };
         assert_eq!(
-            told(&moves),
+            format_moves(&moves),
             "5,000 slots are copied, about 3.0 MiB; 2,000 get another owner (a gives 2,500, b is given 5,000)"
         );
     }

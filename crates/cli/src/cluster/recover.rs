@@ -62,7 +62,7 @@ pub fn backup(args: BackupArgs) -> Result<(), Failure> {
     let kept = args.server.admin()?.cluster_kept()?;
     let map = kept.map.ok_or_else(|| {
         Failure::refused(format!(
-            "node {} has not followed a map of its cluster yet; ask another node",
+            "node {} has not received a cluster map yet; name another node with --server",
             kept.node
         ))
     })?;
@@ -89,9 +89,9 @@ pub fn recover(args: RecoverArgs) -> Result<(), Failure> {
     if !args.without.contains(&first.node) {
         request.kept.push(first);
     }
-    let plan = ask_all(&args, &admin, &mut request)?;
+    let plan = query_members(&args, &admin, &mut request)?;
     if !args.json {
-        output::print_line(&told(&plan))?;
+        output::print_line(&format_recovery(&plan))?;
     }
     if !args.yes {
         return if args.json {
@@ -115,7 +115,7 @@ pub fn recover(args: RecoverArgs) -> Result<(), Failure> {
 
 /// Queries the members of the newest map, repeatedly if a member has a newer map. The request then contains their
 /// answers.
-fn ask_all(
+fn query_members(
     args: &RecoverArgs,
     admin: &AdminClient,
     request: &mut ClusterRecover,
@@ -127,12 +127,12 @@ fn ask_all(
         };
         let next = plan.members.iter().find(|it| !is_known(&it.name));
         let Some(member) = next else {
-            refuse_unknown(&args.without, &plan)?;
+            reject_unknown_nodes(&args.without, &plan)?;
             return Ok(plan);
         };
-        let kept = ask(args, &member.name, &member.http).map_err(|why| {
+        let kept = query_member(args, &member.name, &member.http).map_err(|why| {
             Failure::new(format!(
-                "node {name} at {} does not tell what it has kept: {why}; start it, or leave it out: --without {name}",
+                "node {name} at {} did not return its copy of the cluster map: {why}; start it, or exclude it: --without {name}",
                 member.http,
                 name = member.name
             ))
@@ -142,7 +142,7 @@ fn ask_all(
 }
 
 /// Rejects an excluded node that is not in the map, because a misspelled name would exclude no node.
-fn refuse_unknown(without: &[String], plan: &ClusterRecovery) -> Result<(), Failure> {
+fn reject_unknown_nodes(without: &[String], plan: &ClusterRecovery) -> Result<(), Failure> {
     let is_member = |name: &String| plan.members.iter().any(|it| it.name == *name);
     let Some(unknown) = without.iter().find(|name| !is_member(name)) else {
         return Ok(());
@@ -154,7 +154,7 @@ fn refuse_unknown(without: &[String], plan: &ClusterRecovery) -> Result<(), Fail
     )))
 }
 
-fn ask(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String> {
+fn query_member(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String> {
     let scheme = if args.server.server.starts_with("https://") {
         "https"
     } else {
@@ -169,11 +169,11 @@ fn ask(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String
     if kept.node == name {
         Ok(kept)
     } else {
-        Err(format!("it says that it is node {}", kept.node))
+        Err(format!("it is node {}", kept.node))
     }
 }
 
-fn told(plan: &ClusterRecovery) -> String {
+fn format_recovery(plan: &ClusterRecovery) -> String {
     let source = match &plan.source {
         Some(node) => format!("node {node}"),
         None => "the backup".to_owned(),
@@ -252,14 +252,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_shows_owners_and_what_it_does_not_bring_back() {
+    fn a_recovery_plan_lists_owners_and_losses() {
         let member = |name: &str, state: &str, slots_owned| ClusterRecoveryMember {
             name: name.to_owned(),
             state: state.to_owned(),
             slots_owned,
             ..ClusterRecoveryMember::default()
         };
-        let text = told(&ClusterRecovery {
+        let text = format_recovery(&ClusterRecovery {
             source: Some("a".to_owned()),
             source_epoch: 20,
             epoch: 1020,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_to_leave_out_must_be_in_the_map() {
+    fn an_excluded_node_must_be_in_the_map() {
         let plan = ClusterRecovery {
             members: vec![ClusterRecoveryMember {
                 name: "a".to_owned(),
@@ -290,8 +290,8 @@ mod tests {
             }],
             ..ClusterRecovery::default()
         };
-        assert!(refuse_unknown(&["a".to_owned()], &plan).is_ok());
-        let refused = refuse_unknown(&["b".to_owned()], &plan);
+        assert!(reject_unknown_nodes(&["a".to_owned()], &plan).is_ok());
+        let refused = reject_unknown_nodes(&["b".to_owned()], &plan);
         let why = refused.expect_err("no such node").message;
         assert!(why.ends_with("its nodes are a"), "{why}");
     }

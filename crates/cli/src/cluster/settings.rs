@@ -1,7 +1,7 @@
 //! `larder cluster set`: shows and changes the settings in the cluster map, which all nodes share.
 
 use clap::Args;
-use larder_protocol::http::{ClusterAsk, ClusterSettings, ClusterSettingsWanted};
+use larder_protocol::http::{ClusterRequest, ClusterSettings, ClusterSettingsChange};
 use serde_json::{Map, Value};
 
 use super::moves;
@@ -31,14 +31,14 @@ pub struct SetArgs {
 }
 
 pub fn set(args: SetArgs) -> Result<(), Failure> {
-    let wanted = parsed(&args.settings)?;
+    let selected = parse_settings(&args.settings)?;
     let admin = args.server.admin()?;
     if !args.settings.is_empty() {
-        if let (Some(replicas), false) = (wanted.replicas, args.json) {
+        if let (Some(replicas), false) = (selected.replicas, args.json) {
             let plan = admin.cluster_plan(&[], &[], Some(replicas))?;
-            output::print_line(&moves::told(&plan.moves))?;
+            output::print_line(&moves::format_moves(&plan.moves))?;
         }
-        admin.cluster_ask(&ClusterAsk::Set { settings: wanted })?;
+        admin.cluster_request(&ClusterRequest::Set { settings: selected })?;
     }
     let in_force = admin.cluster()?.settings;
     match (args.json, args.settings.is_empty()) {
@@ -48,8 +48,8 @@ pub fn set(args: SetArgs) -> Result<(), Failure> {
     }
 }
 
-fn parsed(settings: &[String]) -> Result<ClusterSettingsWanted, Failure> {
-    let mut wanted = Map::new();
+fn parse_settings(settings: &[String]) -> Result<ClusterSettingsChange, Failure> {
+    let mut selected = Map::new();
     for setting in settings {
         let Some((name, value)) = setting.split_once('=') else {
             return Err(Failure::usage(format!(
@@ -58,9 +58,9 @@ fn parsed(settings: &[String]) -> Result<ClusterSettingsWanted, Failure> {
         };
         // A number or a boolean if it is one, otherwise a string.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-        wanted.insert(name.to_owned(), value);
+        selected.insert(name.to_owned(), value);
     }
-    serde_json::from_value(Value::Object(wanted))
+    serde_json::from_value(Value::Object(selected))
         .map_err(|error| Failure::usage(format!("{}: {error}", settings.join(" "))))
 }
 
@@ -82,18 +82,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_numbers_words_and_truth_values_and_others_are_refused_by_name() {
+    fn settings_are_typed_and_unknown_ones_are_rejected_by_name() {
         let given = ["replicas=3", "acknowledge=owner", "admit_new_nodes=false"];
-        let wanted = parsed(&given.map(str::to_owned)).unwrap();
-        assert_eq!(wanted.replicas, Some(3));
-        assert_eq!(wanted.acknowledge.as_deref(), Some("owner"));
-        assert_eq!(wanted.admit_new_nodes, Some(false));
+        let selected = parse_settings(&given.map(str::to_owned)).unwrap();
+        assert_eq!(selected.replicas, Some(3));
+        assert_eq!(selected.acknowledge.as_deref(), Some("owner"));
+        assert_eq!(selected.admit_new_nodes, Some(false));
         for (wrong, words) in [
             ("copies=3", "unknown field `copies`"),
             ("replicas=many", "replicas=many: invalid type"),
             ("replicas", "write SETTING=VALUE"),
         ] {
-            let refused = parsed(&[wrong.to_owned()]).unwrap_err();
+            let refused = parse_settings(&[wrong.to_owned()]).unwrap_err();
             assert!(refused.message.contains(words), "{refused}");
         }
     }

@@ -7,7 +7,7 @@ use larder_client::Error;
 use larder_protocol::http::{ClusterClock, ClusterMember, ClusterPush, ClusterStatus};
 
 use super::moves;
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -15,7 +15,7 @@ use crate::output::{self, Column, Table, count, duration, moment};
 
 /// Number of hash slots of a cluster, as in Redis Cluster.
 pub const SLOTS: u32 = 16_384;
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Minimum difference between clocks that is reported, in milliseconds.
 const CLOCKS_DIFFER_MS: u64 = 500;
 
@@ -42,7 +42,7 @@ pub struct StatusArgs {
     #[arg(long)]
     wait: bool,
     /// The maximum time to wait, in seconds [default: no limit]
-    #[arg(long, value_name = "SECONDS", requires = "wait", value_parser = whole_number::<u64>)]
+    #[arg(long, value_name = "SECONDS", requires = "wait", value_parser = parse_count::<u64>)]
     timeout: Option<u64>,
     /// Print JSON
     #[arg(long)]
@@ -55,7 +55,7 @@ pub fn run(args: StatusArgs) -> Result<(), Failure> {
         if args.json {
             output::print_json(status)
         } else {
-            output::print_line(&told(status))
+            output::print_line(&format_status(status))
         }
     };
     interrupt::listen()?;
@@ -68,7 +68,7 @@ pub fn run(args: StatusArgs) -> Result<(), Failure> {
                 output::print_line("")?;
                 shown = Some(status);
             }
-            interrupt::wait(LOOK_EVERY);
+            interrupt::wait(POLL_INTERVAL);
         }
         return Ok(());
     }
@@ -81,37 +81,37 @@ pub fn run(args: StatusArgs) -> Result<(), Failure> {
             other => Ok(other?),
         };
         match status {
-            Ok(status) if !args.wait || is_well(&status) => break status,
-            Ok(status) if is_over(&args, started) => {
+            Ok(status) if !args.wait || is_healthy(&status) => break status,
+            Ok(status) if has_timed_out(&args, started) => {
                 show(&status)?;
                 return Err(Failure::new(format!(
                     "not all is well after {} s",
                     args.timeout.unwrap_or_default()
                 )));
             }
-            Err(error) if is_over(&args, started) => return Err(error.into()),
+            Err(error) if has_timed_out(&args, started) => return Err(error.into()),
             _ => {}
         }
-        interrupt::wait(LOOK_EVERY);
+        interrupt::wait(POLL_INTERVAL);
     };
     show(&status)?;
     match status.slots_served {
         SLOTS => Ok(()),
         served => Err(Failure::new(format!(
-            "{} of {} slots are served by nobody",
+            "{} of {} slots have no serving node",
             count(u64::from(SLOTS - served)),
             count(u64::from(SLOTS))
         ))),
     }
 }
 
-fn is_over(args: &StatusArgs, started: Instant) -> bool {
+fn has_timed_out(args: &StatusArgs, started: Instant) -> bool {
     let is_over = |limit: u64| started.elapsed() >= Duration::from_secs(limit);
     args.timeout.is_some_and(is_over)
 }
 
 /// Returns whether the cluster is complete: nothing is missing, and nothing is in progress.
-pub fn is_well(status: &ClusterStatus) -> bool {
+pub fn is_healthy(status: &ClusterStatus) -> bool {
     let copies = u32::from(status.settings.replicas);
     status.slots_served == SLOTS
         && status.blocked.is_empty()
@@ -127,7 +127,7 @@ pub fn is_well(status: &ClusterStatus) -> bool {
         })
 }
 
-fn told(status: &ClusterStatus) -> String {
+fn format_status(status: &ClusterStatus) -> String {
     let settings = &status.settings;
     let controller = match &status.controller {
         Some(name) => format!("{name} is the controller"),
@@ -141,20 +141,20 @@ fn told(status: &ClusterStatus) -> String {
         status.node,
         count(u64::from(status.slots_served)),
         count(u64::from(SLOTS)),
-        copies(settings.replicas),
+        format_copies(settings.replicas),
         match settings.acknowledge.as_str() {
             "replicas" => "all in sync",
             _ => "the owner",
         },
         duration(Duration::from_millis(settings.replace_after_ms)),
     );
-    text += &members(&status.members);
-    text += &uncopied(status);
+    text += &format_members(&status.members);
+    text += &describe_missing_copies(status);
     if status.moves.copied_slots + status.moves.owner_slots > 0 {
-        text += &format!("\n\nmoving: {}", moves::told(&status.moves));
+        text += &format!("\n\nmoving: {}", moves::format_moves(&status.moves));
     }
     for push in &status.pushes {
-        text += &format!("\n\n{}", pushed(push));
+        text += &format!("\n\n{}", describe_push(push));
     }
     for store in status.stores.iter().filter(|it| !it.lacking.is_empty()) {
         let lacking = store.lacking.join(", ");
@@ -172,18 +172,18 @@ fn told(status: &ClusterStatus) -> String {
     {
         text += &format!("\n\n! {note}");
     }
-    for clock in status.clocks.iter().filter(|it| is_off(it)) {
-        text += &format!("\n\n! {}", skewed(clock, &status.node));
+    for clock in status.clocks.iter().filter(|it| is_skewed(it)) {
+        text += &format!("\n\n! {}", describe_skew(clock, &status.node));
     }
     text
 }
 
 /// Returns whether two clocks certainly differ enough to be reported.
-fn is_off(clock: &ClusterClock) -> bool {
+fn is_skewed(clock: &ClusterClock) -> bool {
     clock.ahead_ms.unsigned_abs() >= CLOCKS_DIFFER_MS + clock.within_ms
 }
 
-fn skewed(clock: &ClusterClock, node: &str) -> String {
+fn describe_skew(clock: &ClusterClock, node: &str) -> String {
     let seconds = clock.ahead_ms.unsigned_abs() as f64 / 1_000.0;
     let way = if clock.ahead_ms < 0 {
         "behind"
@@ -196,14 +196,14 @@ fn skewed(clock: &ClusterClock, node: &str) -> String {
     )
 }
 
-fn copies(replicas: u8) -> String {
+fn format_copies(replicas: u8) -> String {
     match replicas {
         1 => "one node".to_owned(),
         replicas => format!("{replicas} nodes"),
     }
 }
 
-fn members(members: &[ClusterMember]) -> String {
+fn format_members(members: &[ClusterMember]) -> String {
     let mut table = Table::new([
         Column::Text("node"),
         Column::Text("zone"),
@@ -257,20 +257,23 @@ fn members(members: &[ClusterMember]) -> String {
 }
 
 /// Describes the slots that have fewer copies than required.
-fn uncopied(status: &ClusterStatus) -> String {
-    let wanted = usize::from(status.settings.replicas);
+fn describe_missing_copies(status: &ClusterStatus) -> String {
+    let selected = usize::from(status.settings.replicas);
     let slots = status.slots.iter();
-    let owned = slots.filter(|run| run.owner.is_some() && 1 + run.in_sync.len() < wanted);
+    let owned = slots.filter(|run| run.owner.is_some() && 1 + run.in_sync.len() < selected);
     match owned
         .map(|run| u64::from(run.to - run.from) + 1)
         .sum::<u64>()
     {
         0 => String::new(),
-        short => format!("\n\n{} slots have fewer copies than {wanted}", count(short)),
+        short => format!(
+            "\n\n{} slots have fewer copies than {selected}",
+            count(short)
+        ),
     }
 }
 
-fn pushed(push: &ClusterPush) -> String {
+fn describe_push(push: &ClusterPush) -> String {
     let mut text = format!(
         "push of {} version {} from {}",
         push.store, push.version, push.source
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_surely_differ_are_mentioned() {
+    fn clocks_that_certainly_differ_are_reported() {
         let mut status = status();
         status.node = "a".to_owned();
         let clock = |node: &str, ahead_ms: i64| ClusterClock {
@@ -334,21 +337,21 @@ mod tests {
             within_ms: 100,
         };
         status.clocks = vec![clock("b", -3_200), clock("c", 550)];
-        let told = told(&status);
+        let text = format_status(&status);
         assert!(
-            told.contains("! the clock of b is 3.2 s behind that of a: "),
-            "{told}"
+            text.contains("! the clock of b is 3.2 s behind that of a: "),
+            "{text}"
         );
-        assert!(!told.contains("clock of c"), "it may be less: {told}");
+        assert!(!text.contains("clock of c"), "it may be less: {text}");
     }
 
     #[test]
-    fn all_is_well_when_every_slot_has_its_copies_and_nothing_is_under_way() {
-        assert!(is_well(&status()));
+    fn a_cluster_is_healthy_when_every_slot_has_its_copies_and_nothing_moves() {
+        assert!(is_healthy(&status()));
         let not = |change: fn(&mut ClusterStatus)| {
             let mut status = status();
             change(&mut status);
-            assert!(!is_well(&status), "{status:?}");
+            assert!(!is_healthy(&status), "{status:?}");
         };
         not(|it| it.slots_served -= 1);
         not(|it| it.slots[0].in_sync.clear());
@@ -366,17 +369,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_stands_out() {
+    fn missing_copies_and_failed_nodes_are_reported() {
         let mut status = status();
         status.slots[0].in_sync.clear();
         status
             .blocked
             .push("node b is down; start it again".to_owned());
-        let told = told(&status);
+        let text = format_status(&status);
         assert!(
-            told.contains("16,384 slots have fewer copies than 2"),
-            "{told}"
+            text.contains("16,384 slots have fewer copies than 2"),
+            "{text}"
         );
-        assert!(told.contains("\n! node b is down"), "{told}");
+        assert!(text.contains("\n! node b is down"), "{text}");
     }
 }

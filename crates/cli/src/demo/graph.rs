@@ -91,7 +91,7 @@ impl Graph {
         }
         if edges.is_empty() {
             return Err(Failure::new(format!(
-                "{} holds no friendships; write two names per line",
+                "{} contains no friendships; write two names per line",
                 path.display()
             )));
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_graph_and_some_are_popular() {
+    fn the_same_seed_generates_the_same_graph_with_popular_users() {
         let [one, two] = [1, 1].map(|seed| Graph::generate(2_000, seed));
         assert_eq!(one.friends, two.friends);
         assert_ne!(one.friends, Graph::generate(2_000, 2).friends);

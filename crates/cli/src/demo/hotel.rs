@@ -67,7 +67,7 @@ impl Hotel {
     }
 
     /// Returns the command that writes the hotel.
-    pub fn written(&self, id: usize) -> Vec<String> {
+    pub fn write_command(&self, id: usize) -> Vec<String> {
         let place = format!("{},{}", self.lon, self.lat);
         let fields = [
             ("name", self.name.clone()),
@@ -84,7 +84,7 @@ impl Hotel {
     }
 
     /// Parses the fields of a search result.
-    pub fn read(fields: &[String]) -> Hotel {
+    pub fn from_fields(fields: &[String]) -> Hotel {
         let get = |name: &str| {
             let mut pairs = fields.chunks_exact(2);
             let found = pairs.find(|pair| pair[0] == name);
@@ -150,7 +150,7 @@ impl fmt::Display for Query {
 
 impl Query {
     /// Returns whether a hotel matches the query.
-    pub fn fits(&self, hotel: &Hotel) -> bool {
+    pub fn matches(&self, hotel: &Hotel) -> bool {
         match self {
             Query::City(city) => hotel.city == *city,
             Query::Room {

@@ -12,22 +12,22 @@ use larder_types::Random;
 use crate::demo::hotel::{CITIES, Hotel, Query, hotels};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Story, count, duration, print_line, rate};
+use crate::output::{StepPrinter, count, duration, print_line, rate};
 
 const SPACE: &str = "FT.CREATE hotels PREFIX 1 hotel: SCHEMA name TEXT city TAG stars NUMERIC price NUMERIC free NUMERIC place GEO";
 const HOTELS_MAX: usize = 20_000;
 const SEARCHERS: usize = 3;
 /// Time for which prices change during searches.
-const CHANGING: Duration = Duration::from_millis(900);
+const CHANGE_TIME: Duration = Duration::from_millis(900);
 /// Rooms that are sold at the end, and the guests who want them.
 const ROOMS: usize = 10;
 const GUESTS: usize = 4;
 const ATTEMPTS: usize = 25;
 /// Commands in one pipeline.
-const AT_ONCE: usize = 200;
+const PIPELINE_LENGTH: usize = 200;
 
 /// Runs the act, with about as many hotels as there are users.
-pub fn tell(address: &str, users: usize, seed: u64, story: &mut Story) -> Result<(), Failure> {
+pub fn run(address: &str, users: usize, seed: u64, story: &mut StepPrinter) -> Result<(), Failure> {
     print_line("Third act. The people travel, and look for hotels by whatever they care for:\n")?;
     let client = RespClient::new(address);
     let mut act = Act {
@@ -51,30 +51,34 @@ struct Act<'a> {
 
 /// The observations of a searcher.
 #[derive(Default)]
-struct Seen {
+struct SearchStats {
     times: Vec<Duration>,
     found: u64,
     /// Hotels in results that do not match the query.
-    misfits: u64,
+    mismatches: u64,
 }
 
 impl Act<'_> {
-    fn write(&mut self, number: usize, story: &mut Story) -> Result<(), Failure> {
+    fn write(&mut self, number: usize, story: &mut StepPrinter) -> Result<(), Failure> {
         let words: Vec<&[u8]> = SPACE.split(' ').map(str::as_bytes).collect();
         self.client.command(&words)?;
         self.hotels = hotels(number, &mut self.random);
         let started = Instant::now();
-        for (group, first) in self.hotels.chunks(AT_ONCE).zip((0..).step_by(AT_ONCE)) {
+        for (group, first) in self
+            .hotels
+            .chunks(PIPELINE_LENGTH)
+            .zip((0..).step_by(PIPELINE_LENGTH))
+        {
             let commands: Vec<Vec<String>> = group
                 .iter()
                 .zip(first..)
-                .map(|(hotel, id)| hotel.written(id))
+                .map(|(hotel, id)| hotel.write_command(id))
                 .collect();
             run_all(self.client, &commands)?;
         }
         let took = started.elapsed();
-        story.tell(
-            "Say by what hotels are to be found, and write them",
+        story.print_step(
+            "Declare the hotels' searchable attributes, and write the hotels",
             &[
                 SPACE.to_owned(),
                 format!(
@@ -88,7 +92,7 @@ impl Act<'_> {
     }
 
     /// Runs some queries, and compares each result with a scan of all hotels.
-    fn search(&mut self, story: &mut Story) -> Result<(), Failure> {
+    fn search(&mut self, story: &mut StepPrinter) -> Result<(), Failure> {
         let (name, lon, lat) = CITIES[3];
         let words = self.hotels[self.random.index(self.hotels.len())]
             .name
@@ -112,7 +116,7 @@ impl Act<'_> {
                 total = search(self.client, &query, 0)?.0;
                 times.push(started.elapsed());
             }
-            let expected = self.hotels.iter().filter(|it| query.fits(it)).count();
+            let expected = self.hotels.iter().filter(|it| query.matches(it)).count();
             if total != expected as u64 {
                 return Err(Failure::new(format!(
                     "{query} finds {total} hotels, and {expected} are so"
@@ -126,11 +130,11 @@ impl Act<'_> {
             ));
         }
         lines.push("each compared with a look at every hotel: all equal".to_owned());
-        story.tell("Search by any attribute, or several", &lines)
+        story.print_step("Search by any attribute, or several", &lines)
     }
 
     /// Changes prices and searches for each change immediately, while others search.
-    fn change_under_searches(&mut self, story: &mut Story) -> Result<(), Failure> {
+    fn change_under_searches(&mut self, story: &mut StepPrinter) -> Result<(), Failure> {
         let is_over = AtomicBool::new(false);
         let address = self.address;
         let seeds: Vec<u64> = (0..SEARCHERS)
@@ -142,9 +146,9 @@ impl Act<'_> {
                 .into_iter()
                 .map(|seed| scope.spawn(move || search_until(address, seed, is_over)))
                 .collect();
-            let changed = self.change_prices(CHANGING);
+            let changed = self.change_prices(CHANGE_TIME);
             is_over.store(true, Ordering::Relaxed);
-            let seen: Vec<Result<Seen, Failure>> = searchers
+            let seen: Vec<Result<SearchStats, Failure>> = searchers
                 .into_iter()
                 .map(|it| {
                     it.join()
@@ -153,14 +157,14 @@ impl Act<'_> {
                 .collect();
             (changed, seen)
         });
-        let mut all = Seen::default();
+        let mut all = SearchStats::default();
         let mut failed = 0;
         for one in seen {
             match one {
                 Ok(one) => {
                     all.times.extend(one.times);
                     all.found += one.found;
-                    all.misfits += one.misfits;
+                    all.mismatches += one.mismatches;
                 }
                 Err(_) => failed += 1,
             }
@@ -175,7 +179,7 @@ impl Act<'_> {
                     .unwrap_or_default(),
             )
         };
-        story.tell(
+        story.print_step(
             "Prices change while others search",
             &[
                 format!(
@@ -190,12 +194,12 @@ impl Act<'_> {
                     count(all.found)
                 ),
                 format!(
-                    "searchers that failed: {failed}, hotels that were not as asked for: {}",
-                    all.misfits
+                    "searchers that failed: {failed}, hotels that did not match: {}",
+                    all.mismatches
                 ),
             ],
         )?;
-        match failed + all.misfits {
+        match failed + all.mismatches {
             0 => Ok(()),
             _ => Err(Failure::new("a search failed, or found what it should not")),
         }
@@ -216,12 +220,15 @@ impl Act<'_> {
             ])?;
             self.hotels[id].price = price;
             let city = self.hotels[id].city;
-            for (asked, is_there) in [(price, true), (before, before == price)] {
-                let query = Query::Priced { city, price: asked };
+            for (requested, is_there) in [(price, true), (before, before == price)] {
+                let query = Query::Priced {
+                    city,
+                    price: requested,
+                };
                 let (_, keys) = search(self.client, &query, 1_000)?;
                 if keys.iter().any(|(own, _)| *own == key) != is_there {
                     return Err(Failure::new(format!(
-                        "{key} costs {price} instead of {before}, and {query} does not say so"
+                        "{key} costs {price} instead of {before}, but {query} does not return the new price"
                     )));
                 }
             }
@@ -231,7 +238,7 @@ impl Act<'_> {
     }
 
     /// Several guests want the rooms of one hotel; each room is sold once.
-    fn sell_the_last_rooms(&mut self, story: &mut Story) -> Result<(), Failure> {
+    fn sell_the_last_rooms(&mut self, story: &mut StepPrinter) -> Result<(), Failure> {
         let id = self.random.below(self.hotels.len() as u64) as usize;
         let key = Hotel::key(id);
         let rooms = ROOMS.to_string();
@@ -260,12 +267,12 @@ impl Act<'_> {
                 "{sold} of {ROOMS} rooms were sold, and {key} has {left:?}"
             )));
         }
-        story.tell(
+        story.print_step(
             "Sell the last rooms, each once",
             &[
                 format!("OBJ.CHANGE {key} IF '@free:[1 +inf]' IN hotels DO SUB free 1 ADD sold 1"),
                 format!(
-                    "{GUESTS} guests tried {} times at once to buy one of {ROOMS} rooms: {sold} were sold",
+                    "{GUESTS} concurrent guests tried {} times to buy one of {ROOMS} rooms: {sold} were sold",
                     GUESTS * ATTEMPTS
                 ),
             ],
@@ -292,9 +299,9 @@ fn buy(address: &str, key: &str) -> Result<usize, Failure> {
     Ok(sold)
 }
 
-fn search_until(address: &str, seed: u64, is_over: &AtomicBool) -> Result<Seen, Failure> {
+fn search_until(address: &str, seed: u64, is_over: &AtomicBool) -> Result<SearchStats, Failure> {
     let client = RespClient::new(address);
-    let (mut random, mut seen) = (Random::new(seed), Seen::default());
+    let (mut random, mut seen) = (Random::new(seed), SearchStats::default());
     while !is_over.load(Ordering::Relaxed) {
         let low = 20 + random.below(200);
         let query = Query::Room {
@@ -306,8 +313,8 @@ fn search_until(address: &str, seed: u64, is_over: &AtomicBool) -> Result<Seen, 
         let (_, found) = search(&client, &query, 20)?;
         seen.times.push(started.elapsed());
         seen.found += found.len() as u64;
-        let misfits = found.iter().filter(|(_, hotel)| !query.fits(hotel));
-        seen.misfits += misfits.count() as u64;
+        let misfits = found.iter().filter(|(_, hotel)| !query.matches(hotel));
+        seen.mismatches += misfits.count() as u64;
     }
     Ok(seen)
 }
@@ -337,7 +344,7 @@ fn search(
     let hotels = items[1..].chunks_exact(2);
     let hotels = hotels.map(|pair| {
         let key = text(&pair[0]);
-        (key, Hotel::read(&texts(&pair[1])))
+        (key, Hotel::from_fields(&texts(&pair[1])))
     });
     Ok((total, hotels.collect()))
 }

@@ -24,18 +24,18 @@ use larder_server::Server;
 use larder_types::StoreName;
 
 use crate::build::{self, BuildArgs};
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::demo::graph::Graph;
 use crate::demo::readers::Readers;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Story, count, duration, print_line, rate};
+use crate::output::{StepPrinter, count, duration, print_line, rate};
 use crate::push;
 
 const STORE: &str = "pymk";
 const READER_THREADS: usize = 4;
 /// Time for which readers run before the second version is pushed, and after the rollback.
-const READING_APART: Duration = Duration::from_millis(300);
+const READ_TIME: Duration = Duration::from_millis(300);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     users: u32,
     /// The seed of the generated graph
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u64>)]
     seed: u64,
     /// Address and port for Redis clients; port 0: a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
@@ -69,7 +69,7 @@ pub struct DemoArgs {
 pub fn run(args: DemoArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     let folder = build::temp_folder(None)?;
-    let mut story = Story::default();
+    let mut story = StepPrinter::default();
     let graph = friendships(&args, &mut story)?;
     let demo = Demo {
         folder: folder.path(),
@@ -78,7 +78,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
 
     let first = demo.build(&graph, 1, &mut story)?;
     let server = DemoServer::start(&args, folder.path())?;
-    story.tell(
+    story.print_step(
         "Serve",
         &[format!(
             "Redis protocol on {}, console on http://{}/",
@@ -89,9 +89,9 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     demo.push(&admin, &first, &mut story)?;
     demo.read_one(&server, &graph, &mut story)?;
     demo.replace_under_load(&server, &admin, &graph, args.seed, &mut story)?;
-    timelines::tell(&server.resp.to_string(), &graph, args.seed, &mut story)?;
-    hotels::tell(&server.resp.to_string(), graph.len(), args.seed, &mut story)?;
-    what_next(&server, &demo, &graph, args.exit)?;
+    timelines::run(&server.resp.to_string(), &graph, args.seed, &mut story)?;
+    hotels::run(&server.resp.to_string(), graph.len(), args.seed, &mut story)?;
+    print_next_steps(&server, &demo, &graph, args.exit)?;
     if !args.exit {
         while !interrupt::is_interrupted() {
             interrupt::wait(Duration::from_secs(3600));
@@ -102,7 +102,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     print_line("The server is stopped and the demo's folder removed.")
 }
 
-fn friendships(args: &DemoArgs, story: &mut Story) -> Result<Graph, Failure> {
+fn friendships(args: &DemoArgs, story: &mut StepPrinter) -> Result<Graph, Failure> {
     let started = Instant::now();
     let (graph, origin) = match &args.edges {
         Some(path) => (Graph::read(path)?, format!("read from {}", path.display())),
@@ -112,8 +112,8 @@ fn friendships(args: &DemoArgs, story: &mut Story) -> Result<Graph, Failure> {
         ),
     };
     let friends = 2.0 * graph.friendships() as f64 / graph.len() as f64;
-    story.tell(
-        "Who knows whom",
+    story.print_step(
+        "Generate friendships",
         &[
             format!(
                 "{} users, {} friendships, {origin} in {}",
@@ -137,7 +137,12 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     /// Runs the batch job and the build. Every value contains `build`, so that readers can distinguish the versions.
-    fn build(&self, graph: &Graph, build: u32, story: &mut Story) -> Result<PathBuf, Failure> {
+    fn build(
+        &self,
+        graph: &Graph,
+        build: u32,
+        story: &mut StepPrinter,
+    ) -> Result<PathBuf, Failure> {
         let started = Instant::now();
         let rows = self.folder.join(format!("rows-{build}"));
         std::fs::create_dir(&rows).map_err(Failure::io("make a folder for the demo"))?;
@@ -158,7 +163,7 @@ impl Demo<'_> {
                 count(hubs as u64)
             ));
         }
-        story.tell("Compute \"people you may know\"", &lines)?;
+        story.print_step("Compute \"people you may know\"", &lines)?;
 
         let out = self.folder.join(format!("version-{build}"));
         let input = rows.join("*.jsonl").display().to_string();
@@ -171,7 +176,7 @@ impl Demo<'_> {
             &out.display().to_string(),
             true,
         )?;
-        story.tell(
+        story.print_step(
             "Build a version: sorted, packed, checked, immutable",
             &[built.summary()],
         )?;
@@ -179,11 +184,16 @@ impl Demo<'_> {
         Ok(out)
     }
 
-    fn push(&self, admin: &AdminClient, version: &Path, story: &mut Story) -> Result<u64, Failure> {
+    fn push(
+        &self,
+        admin: &AdminClient,
+        version: &Path,
+        story: &mut StepPrinter,
+    ) -> Result<u64, Failure> {
         let started = Instant::now();
         let request = push::request_for_folder(version)?;
         let pull = push::pull_to_end(admin, &self.store, &request, false)?;
-        story.tell(
+        story.print_step(
             "Push it: the server pulls, verifies, warms up and swaps it in",
             &[format!(
                 "{} version {} is live, {} after the request",
@@ -199,7 +209,7 @@ impl Demo<'_> {
         &self,
         server: &DemoServer,
         graph: &Graph,
-        story: &mut Story,
+        story: &mut StepPrinter,
     ) -> Result<(), Failure> {
         let client = RespClient::new(server.resp.to_string());
         let key = format!("{}:{}", self.store, graph.name((graph.len() / 2) as u32));
@@ -217,7 +227,7 @@ impl Demo<'_> {
         times.sort();
         let text = String::from_utf8_lossy(&value);
         let shown: String = text.chars().take(96).collect();
-        story.tell(
+        story.print_step(
             "Read it, as any Redis client can",
             &[
                 format!("$ redis-cli -p {} GET {key}", server.resp.port()),
@@ -237,7 +247,7 @@ impl Demo<'_> {
         admin: &AdminClient,
         graph: &Graph,
         seed: u64,
-        story: &mut Story,
+        story: &mut StepPrinter,
     ) -> Result<(), Failure> {
         let tomorrow = graph.with_more_friendships(graph.friendships() / 50 + 1, seed);
         print_line(&format!(
@@ -250,13 +260,13 @@ impl Demo<'_> {
             .map(|user| format!("{}:{}", self.store, graph.name(user)))
             .collect();
         let readers = Readers::start(&server.resp.to_string(), &keys, READER_THREADS)?;
-        interrupt::wait(READING_APART);
+        interrupt::wait(READ_TIME);
         let version = self.push(admin, &second, story)?;
-        interrupt::wait(READING_APART);
+        interrupt::wait(READ_TIME);
         let rollback = admin.rollback(&self.store, None)?;
-        interrupt::wait(READING_APART);
+        interrupt::wait(READ_TIME);
         let seen = readers.stop()?;
-        story.tell(
+        story.print_step(
             "Readers went on through the swap and a rollback",
             &[
                 format!(
@@ -286,7 +296,7 @@ impl Demo<'_> {
         if let Some(problem) = seen.problem {
             return Err(Failure::new(problem));
         }
-        story.tell(
+        story.print_step(
             "The rollback",
             &[format!(
                 "{} version {} is live again instead of {version}: it took {}",
@@ -298,7 +308,7 @@ impl Demo<'_> {
     }
 }
 
-fn what_next(
+fn print_next_steps(
     server: &DemoServer,
     demo: &Demo<'_>,
     graph: &Graph,

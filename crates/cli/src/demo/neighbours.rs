@@ -1,6 +1,6 @@
 //! "People you may know": for each user, the people with the most common friends who are not yet friends.
 //!
-//! The work is limited: of a friend with more than [`FRIENDS_LOOKED_AT_MAX`] friends, only so many, evenly spaced, are
+//! The work is limited: of a friend with more than [`FRIENDS_EXAMINED_MAX`] friends, only so many, evenly spaced, are
 //! examined. A common friend who is a celebrity means little anyway.
 
 use std::io::Write;
@@ -12,19 +12,19 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{Progress, Unit};
 
-const FRIENDS_LOOKED_AT_MAX: usize = 1_000;
+const FRIENDS_EXAMINED_MAX: usize = 1_000;
 const PEOPLE_PER_USER: usize = 20;
 /// Users that a thread computes per access to the shared counter.
 const USERS_PER_STEP: usize = 256;
 
 /// Number of users who have more friends than are examined.
 pub fn hubs(graph: &Graph) -> usize {
-    let is_hub = |user: &u32| graph.friends(*user).len() > FRIENDS_LOOKED_AT_MAX;
+    let is_hub = |user: &u32| graph.friends(*user).len() > FRIENDS_EXAMINED_MAX;
     (0..graph.len() as u32).filter(is_hub).count()
 }
 
 pub fn hub_friends_min() -> usize {
-    FRIENDS_LOOKED_AT_MAX
+    FRIENDS_EXAMINED_MAX
 }
 
 /// Writes one JSON line per user: `member`, the `build` tag, and `people` with their scores. Each thread writes a
@@ -118,7 +118,7 @@ impl Scratch {
     fn people_for(&mut self, graph: &Graph, user: u32) -> Vec<Person> {
         for &friend in graph.friends(user) {
             let theirs = graph.friends(friend);
-            let step = theirs.len().div_ceil(FRIENDS_LOOKED_AT_MAX).max(1);
+            let step = theirs.len().div_ceil(FRIENDS_EXAMINED_MAX).max(1);
             for &other in theirs.iter().step_by(step) {
                 if self.common[other as usize] == 0 {
                     self.seen.push(other);

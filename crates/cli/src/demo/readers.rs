@@ -17,13 +17,13 @@ pub const KEYS_PER_REQUEST: usize = 8;
 
 pub struct Readers {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Seen>>,
+    threads: Vec<JoinHandle<ReaderStats>>,
     started: Instant,
 }
 
 /// The observations of one thread.
 #[derive(Default)]
-struct Seen {
+struct ReaderStats {
     first_build: u64,
     second_build: u64,
     failed: u64,
@@ -69,7 +69,7 @@ impl Readers {
 
     pub fn stop(self) -> Result<Report, Failure> {
         self.stop.store(true, Ordering::Relaxed);
-        let mut all = Seen::default();
+        let mut all = ReaderStats::default();
         for thread in self.threads {
             let seen = thread
                 .join()
@@ -102,27 +102,28 @@ impl Readers {
     }
 }
 
-fn read_until(stop: &AtomicBool, client: &RespClient, keys: &[String], seed: u64) -> Seen {
+fn read_until(stop: &AtomicBool, client: &RespClient, keys: &[String], seed: u64) -> ReaderStats {
     let mut random = Random::new(seed);
-    let mut seen = Seen::default();
+    let mut seen = ReaderStats::default();
     while !stop.load(Ordering::Relaxed) {
-        let mut asked: Vec<&str> = Vec::with_capacity(KEYS_PER_REQUEST);
+        let mut requested: Vec<&str> = Vec::with_capacity(KEYS_PER_REQUEST);
         for _ in 0..KEYS_PER_REQUEST {
-            asked.push(&keys[random.below(keys.len() as u64) as usize]);
+            requested.push(&keys[random.below(keys.len() as u64) as usize]);
         }
         let started = Instant::now();
-        let answer = client.mget(&asked);
+        let answer = client.mget(&requested);
         seen.times.push(started.elapsed());
         match answer
             .map_err(|error| error.to_string())
-            .and_then(|values| build_of(&asked, &values))
+            .and_then(|values| build_of(&requested, &values))
         {
             Ok(Some(1)) => seen.first_build += 1,
             Ok(Some(_)) => seen.second_build += 1,
             Ok(None) => {
                 seen.mixed += 1;
-                seen.problem
-                    .get_or_insert(format!("an answer to {asked:?} mixed two versions"));
+                seen.problem.get_or_insert(format!(
+                    "the reply to {requested:?} contains values of two versions"
+                ));
             }
             Err(problem) => {
                 seen.failed += 1;
@@ -135,9 +136,9 @@ fn read_until(stop: &AtomicBool, client: &RespClient, keys: &[String], seed: u64
 }
 
 /// Returns the build of all values; `None` if they are from several.
-fn build_of(asked: &[&str], values: &[Option<Vec<u8>>]) -> Result<Option<u64>, String> {
+fn build_of(keys: &[&str], values: &[Option<Vec<u8>>]) -> Result<Option<u64>, String> {
     let mut only = None;
-    for (key, value) in asked.iter().zip(values) {
+    for (key, value) in keys.iter().zip(values) {
         let value = value.as_ref().ok_or_else(|| format!("{key} is absent"))?;
         let tagged: serde_json::Value =
             serde_json::from_slice(value).map_err(|error| format!("{key} is no JSON: {error}"))?;
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_two_builds_is_a_mix_and_an_absent_value_a_failure() {
+    fn a_reply_with_two_builds_is_mixed_and_an_absent_value_is_a_failure() {
         let value = |build: u64| Some(format!("{{\"build\":{build}}}").into_bytes());
         let keys = ["s:1", "s:2"];
         assert_eq!(build_of(&keys, &[value(2), value(2)]), Ok(Some(2)));

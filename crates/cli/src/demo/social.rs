@@ -11,7 +11,7 @@ use crate::demo::graph::Graph;
 use crate::failure::Failure;
 
 /// Commands in one pipeline.
-const PIPELINED: usize = 64;
+const PIPELINE_LENGTH: usize = 64;
 /// Rows in one MSET.
 const ROWS: usize = 200;
 /// Times count up from here. They have ten digits, so that they sort as text.
@@ -71,13 +71,13 @@ impl<'a> Social<'a> {
                 }
                 (rows, all) = ((rows + 1) % ROWS, all + 1);
             }
-            if commands.len() > PIPELINED {
+            if commands.len() > PIPELINE_LENGTH {
                 let last = commands.pop();
-                self.all(&commands)?;
+                self.send_all(&commands)?;
                 commands = last.into_iter().collect();
             }
         }
-        self.all(&commands)?;
+        self.send_all(&commands)?;
         Ok(all)
     }
 
@@ -96,13 +96,13 @@ impl<'a> Social<'a> {
         } else {
             vec![b"DEL".to_vec(), key]
         };
-        self.all(&[command]).map(drop)
+        self.send_all(&[command]).map(drop)
     }
 
     /// Posts as the author, at the next time. Returns that time.
     pub fn post(&mut self, author: u32) -> Result<u64, Failure> {
         let (time, command) = self.next_post(author);
-        self.all(&[command])?;
+        self.send_all(&[command])?;
         Ok(time)
     }
 
@@ -112,7 +112,7 @@ impl<'a> Social<'a> {
         for &author in authors {
             commands.push(self.next_post(author).1);
         }
-        self.all(&commands).map(drop)
+        self.send_all(&commands).map(drop)
     }
 
     fn next_post(&mut self, author: u32) -> (u64, Command) {
@@ -153,12 +153,13 @@ impl<'a> Social<'a> {
                 format!("tline|{name}}}").into_bytes(),
             ]
         };
-        let replies = self.all(&users.iter().map(command).collect::<Vec<_>>())?;
+        let replies = self.send_all(&users.iter().map(command).collect::<Vec<_>>())?;
         let rows = replies.iter().zip(users);
-        rows.map(|(reply, user)| self.rows(*user, reply)).collect()
+        rows.map(|(reply, user)| self.parse_rows(*user, reply))
+            .collect()
     }
 
-    fn rows(&self, user: u32, reply: &Reply) -> Result<Vec<Row>, Failure> {
+    fn parse_rows(&self, user: u32, reply: &Reply) -> Result<Vec<Row>, Failure> {
         let strange = || Failure::new(format!("the timeline of {} is {reply:?}", self.name(user)));
         let Reply::Array(items) = reply else {
             return Err(strange());
@@ -240,9 +241,9 @@ impl<'a> Social<'a> {
     }
 
     /// Sends commands in pipelines. An error reply is a failure.
-    fn all(&self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+    fn send_all(&self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
         let mut replies = Vec::with_capacity(commands.len());
-        for some in commands.chunks(PIPELINED) {
+        for some in commands.chunks(PIPELINE_LENGTH) {
             let parts: Vec<Vec<&[u8]>> = some
                 .iter()
                 .map(|command| command.iter().map(Vec::as_slice).collect())
@@ -255,7 +256,7 @@ impl<'a> Social<'a> {
             .find(|reply| matches!(reply, Reply::Error(_)))
         {
             Some(Reply::Error(error)) => Err(Failure::new(format!(
-                "the server refused a command: {} {}",
+                "the server rejected a command: {} {}",
                 error.code, error.message
             ))),
             _ => Ok(replies),

@@ -8,7 +8,7 @@ use larder_types::Random;
 use crate::demo::graph::Graph;
 use crate::demo::social::Social;
 use crate::failure::Failure;
-use crate::output::{Story, count, duration, print_line, rate};
+use crate::output::{StepPrinter, count, duration, print_line, rate};
 
 const JOIN: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
@@ -18,10 +18,15 @@ const READERS_MAX: usize = 5_000;
 const OLD_POSTS_MAX: usize = 20_000;
 const NEW_POSTS: usize = 2_000;
 /// Number of timelines that are compared with recomputed ones.
-const COMPARED: usize = 500;
+const TIMELINES_COMPARED: usize = 500;
 
 /// Runs the act.
-pub fn tell(address: &str, graph: &Graph, seed: u64, story: &mut Story) -> Result<(), Failure> {
+pub fn run(
+    address: &str,
+    graph: &Graph,
+    seed: u64,
+    story: &mut StepPrinter,
+) -> Result<(), Failure> {
     print_line(
         "Second act. The same people write posts, and each reads what their friends wrote:\n",
     )?;
@@ -32,11 +37,11 @@ pub fn tell(address: &str, graph: &Graph, seed: u64, story: &mut Story) -> Resul
         graph,
     };
     act.declare(&client, story)?;
-    let readers = act.readers();
+    let readers = act.pick_readers();
     act.read_first(&readers, story)?;
     act.post_and_read(&readers, story)?;
     act.follow_and_unfollow(&readers, story)?;
-    act.celebrity(story)
+    act.post_as_celebrity(story)
 }
 
 struct Act<'a> {
@@ -46,21 +51,21 @@ struct Act<'a> {
 }
 
 impl Act<'_> {
-    fn declare(&mut self, client: &RespClient, story: &mut Story) -> Result<(), Failure> {
+    fn declare(&mut self, client: &RespClient, story: &mut StepPrinter) -> Result<(), Failure> {
         client.command(&[b"JOIN.CREATE", b"timeline", JOIN.as_bytes()])?;
         let started = Instant::now();
         let subscriptions = self.social.follow_friends()?;
         let followed = started.elapsed();
         let posts = OLD_POSTS_MAX.min(self.graph.len());
-        let authors = self.authors(posts);
+        let authors = self.pick_authors(posts);
         let started = Instant::now();
         self.social.post_all(&authors)?;
-        story.tell(
+        story.print_step(
             "Declare a timeline, and let people follow their friends",
             &[
                 format!("JOIN.CREATE timeline '{JOIN}'"),
                 format!(
-                    "{} subscriptions written in {} ({}/s), {} posts in {}; nobody reads yet, so no timeline is kept",
+                    "{} subscriptions written in {} ({}/s), {} posts in {}; no timeline has been read yet, so none is materialized",
                     count(subscriptions),
                     duration(followed),
                     count(rate(subscriptions, followed) as u64),
@@ -72,7 +77,7 @@ impl Act<'_> {
     }
 
     /// Chooses authors in proportion to their number of friendships.
-    fn authors(&mut self, posts: usize) -> Vec<u32> {
+    fn pick_authors(&mut self, posts: usize) -> Vec<u32> {
         let mut authors = Vec::with_capacity(posts);
         while authors.len() < posts {
             let somebody = self.random.below(self.graph.len() as u64) as u32;
@@ -82,7 +87,7 @@ impl Act<'_> {
     }
 
     /// Chooses different users at random.
-    fn readers(&mut self) -> Vec<u32> {
+    fn pick_readers(&mut self) -> Vec<u32> {
         let mut users: Vec<u32> = (0..self.graph.len() as u32).collect();
         for at in (1..users.len()).rev() {
             users.swap(at, self.random.below(at as u64 + 1) as usize);
@@ -91,14 +96,14 @@ impl Act<'_> {
         users
     }
 
-    fn read_first(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
+    fn read_first(&mut self, readers: &[u32], story: &mut StepPrinter) -> Result<(), Failure> {
         let started = Instant::now();
-        let rows = rows(&self.social.read(readers)?);
+        let rows = count_rows(&self.social.read(readers)?);
         let first = started.elapsed();
         let started = Instant::now();
         self.social.read(readers)?;
         let again = started.elapsed();
-        story.tell(
+        story.print_step(
             "Read timelines: computed at the first read, kept from then on",
             &[format!(
                 "{} users read {} posts in {}; the same again in {}",
@@ -110,8 +115,8 @@ impl Act<'_> {
         )
     }
 
-    fn post_and_read(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
-        let authors = self.authors(NEW_POSTS);
+    fn post_and_read(&mut self, readers: &[u32], story: &mut StepPrinter) -> Result<(), Failure> {
+        let authors = self.pick_authors(NEW_POSTS);
         let mut times: Vec<Duration> = Vec::with_capacity(authors.len());
         let first = self.social.posts_count;
         for author in authors {
@@ -121,16 +126,16 @@ impl Act<'_> {
         }
         times.sort();
         let started = Instant::now();
-        let news = rows(
+        let news = count_rows(
             &self
                 .social
                 .read_since(readers, self.social.time_of(first))?,
         );
         let read = started.elapsed();
-        let sample = &readers[..readers.len().min(COMPARED)];
+        let sample = &readers[..readers.len().min(TIMELINES_COMPARED)];
         let compared = self.social.check(sample)?;
-        story.tell(
-            "Post, and read what is new",
+        story.print_step(
+            "Post, and read the new posts",
             &[
                 format!(
                     "{} posts, one after another: half within {}, 99% within {}, the slowest {};",
@@ -157,9 +162,13 @@ impl Act<'_> {
     }
 
     /// A user follows a stranger, reads the stranger's earlier posts, and ends the subscription.
-    fn follow_and_unfollow(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
+    fn follow_and_unfollow(
+        &mut self,
+        readers: &[u32],
+        story: &mut StepPrinter,
+    ) -> Result<(), Failure> {
         let user = readers[0];
-        let strangers = self.authors(1_000);
+        let strangers = self.pick_authors(1_000);
         let stranger = strangers.into_iter().find(|author| {
             *author != user
                 && self.social.posts_of(*author) > 0
@@ -188,8 +197,8 @@ impl Act<'_> {
             )));
         }
         let [user, stranger] = [user, stranger].map(|user| self.social.name(user));
-        story.tell(
-            "Follow somebody new, and unfollow again",
+        story.print_step(
+            "Follow another user, and unfollow again",
             &[
                 format!(
                     "SET sub|{user}|{stranger} 1: all {} of {stranger}'s posts are in {user}'s timeline; that read took {}",
@@ -197,7 +206,7 @@ impl Act<'_> {
                     duration(followed)
                 ),
                 format!(
-                    "DEL sub|{user}|{stranger}: they are gone; that read took {}",
+                    "DEL sub|{user}|{stranger}: the posts are gone; that read took {}",
                     duration(unfollowed)
                 ),
             ],
@@ -205,7 +214,7 @@ impl Act<'_> {
     }
 
     /// The user with the most friends posts while all friends' timelines are materialized.
-    fn celebrity(&mut self, story: &mut Story) -> Result<(), Failure> {
+    fn post_as_celebrity(&mut self, story: &mut StepPrinter) -> Result<(), Failure> {
         let users = 0..self.graph.len() as u32;
         let Some(author) = users.max_by_key(|user| self.graph.friends(*user).len()) else {
             return Ok(());
@@ -229,8 +238,8 @@ impl Act<'_> {
             )));
         }
         self.social
-            .check(&followers[..followers.len().min(COMPARED)])?;
-        story.tell(
+            .check(&followers[..followers.len().min(TIMELINES_COMPARED)])?;
+        story.print_step(
             "A celebrity posts",
             &[
                 format!(
@@ -250,6 +259,6 @@ impl Act<'_> {
     }
 }
 
-fn rows<T>(timelines: &[Vec<T>]) -> u64 {
+fn count_rows<T>(timelines: &[Vec<T>]) -> u64 {
     timelines.iter().map(|rows| rows.len() as u64).sum()
 }

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use larder_batch::profile::{Before, Verdict, judge};
+use larder_batch::profile::{PreviousVersion, Verdict, evaluate_gates};
 use larder_batch::{Manifest, Version};
 use larder_protocol::http::{Canary, ColumnLimit, Gates};
-use larder_server::gates::{canaries, limits};
+use larder_server::gates::{find_canary_fault, to_limits};
 use larder_server::program::{Program, description};
 
 use crate::build::parse_location;
-use crate::command_line::{percent, whole_number};
+use crate::command_line::{parse_count, parse_percent};
 use crate::failure::Failure;
 use crate::interrupt;
 
@@ -29,10 +29,10 @@ use crate::interrupt;
 #[derive(Args)]
 pub struct GateArgs {
     /// Reject a version with fewer records
-    #[arg(long, value_name = "N", value_parser = whole_number::<u64>, help_heading = "Gates")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>, help_heading = "Gates")]
     min_records: Option<u64>,
     /// Reject a version whose number of records is lower than the previous version's by more than this percentage
-    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Gates")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Gates")]
     max_shrink: Option<f64>,
     /// Reject a version whose number of records is higher than the previous version's by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = parse_growth, help_heading = "Gates")]
@@ -75,7 +75,7 @@ pub struct GateArgs {
         long,
         value_name = "SECONDS",
         default_value_t = 300,
-        value_parser = whole_number::<u64>,
+        value_parser = parse_count::<u64>,
         requires = "check",
         help_heading = "Gates"
     )]
@@ -86,22 +86,22 @@ pub struct GateArgs {
 }
 
 /// The requested gates, parsed.
-pub struct Asked {
+pub struct RequestedGates {
     pub gates: Gates,
     program: Option<Program>,
     report: Option<PathBuf>,
 }
 
 /// The version with which a new one is compared.
-pub struct Earlier {
+pub struct ComparedVersion {
     /// Its name in messages.
     pub name: String,
     pub manifest: Manifest,
 }
 
-impl Earlier {
+impl ComparedVersion {
     /// Reads the manifest of a version at a path or URL.
-    pub fn read(place: &str) -> Result<Earlier, Failure> {
+    pub fn read(place: &str) -> Result<ComparedVersion, Failure> {
         let location = parse_location(place)?;
         let manifest = location.join(Manifest::FILE);
         let read = manifest.and_then(|it| {
@@ -113,14 +113,14 @@ impl Earlier {
         });
         let cannot = |why: &dyn std::fmt::Display| {
             Failure::not_found(format!(
-                "there is no version to compare with at {place}: {why}; --against names a folder or URL with {}",
+                "there is no version to compare with at {place}: cannot compare with --against: {why}; pass a folder or URL that contains {}",
                 Manifest::FILE
             ))
         };
         let bytes = read
             .map_err(|error| cannot(&error))?
             .map_err(|error| cannot(&error))?;
-        Ok(Earlier {
+        Ok(ComparedVersion {
             name: format!("the version at {location}"),
             manifest: Manifest::decode(&location.to_string(), &bytes)?,
         })
@@ -129,7 +129,7 @@ impl Earlier {
 
 impl GateArgs {
     /// Reads the files that the options name, before minutes of building. `allow_empty` is a build option.
-    pub fn read(&self, allow_empty: bool) -> Result<Asked, Failure> {
+    pub fn read(&self, allow_empty: bool) -> Result<RequestedGates, Failure> {
         let canary = match &self.canary {
             Some(path) => read_canary(path)?,
             None => Vec::new(),
@@ -141,7 +141,7 @@ impl GateArgs {
                 "--check names a program, and --check-seconds gives it at least one second",
             ));
         }
-        Ok(Asked {
+        Ok(RequestedGates {
             gates: Gates {
                 min_records: self.min_records,
                 max_shrink_percent: self.max_shrink,
@@ -158,14 +158,14 @@ impl GateArgs {
     }
 }
 
-impl Asked {
+impl RequestedGates {
     /// Returns whether `larder build` has any gates or a report.
     pub fn is_any(&self) -> bool {
         let plain = Gates {
             allow_empty: self.gates.allow_empty,
             ..Gates::default()
         };
-        self.gates != plain || self.looks_here()
+        self.gates != plain || self.needs_local_check()
     }
 
     /// Returns whether evaluation needs more than the manifest.
@@ -174,7 +174,7 @@ impl Asked {
     }
 
     /// Returns whether a push must examine the version locally.
-    pub fn looks_here(&self) -> bool {
+    pub fn needs_local_check(&self) -> bool {
         self.program.is_some() || self.report.is_some()
     }
 
@@ -182,31 +182,31 @@ impl Asked {
     ///
     /// # Errors
     /// `REFUSED`: all gates that failed.
-    pub fn judge(&self, folder: &Path, before: Option<&Earlier>) -> Result<(), Failure> {
+    pub fn evaluate(&self, folder: &Path, before: Option<&ComparedVersion>) -> Result<(), Failure> {
         let manifest = crate::build::read_manifest(folder)?;
-        let mut verdicts = self.of_manifest(&manifest, before);
-        verdicts.extend(self.of_canaries(folder)?);
-        verdicts.extend(self.of_program(folder, &manifest, before));
+        let mut verdicts = self.evaluate_manifest(&manifest, before);
+        verdicts.extend(self.evaluate_canaries(folder)?);
+        verdicts.extend(self.run_program(folder, &manifest, before));
         interrupt::check()?;
         self.report(&manifest, before, &verdicts)?;
-        refused(&verdicts, "nothing was left at its place")
+        reject_failed(&verdicts, "nothing was left at its place")
     }
 
     /// Does the local part of a push: runs the program, and writes the report on all gates.
     ///
     /// # Errors
     /// `REFUSED` if the program rejects the version. The server evaluates the other gates.
-    pub fn look(
+    pub fn check_before_push(
         &self,
         manifest: &Manifest,
         folder: Option<&Path>,
-        before: Option<&Earlier>,
+        before: Option<&ComparedVersion>,
     ) -> Result<(), Failure> {
-        let mut verdicts = self.of_manifest(manifest, before);
+        let mut verdicts = self.evaluate_manifest(manifest, before);
         let program = match folder {
             Some(folder) => {
-                verdicts.extend(self.of_canaries(folder)?);
-                self.of_program(folder, manifest, before)
+                verdicts.extend(self.evaluate_canaries(folder)?);
+                self.run_program(folder, manifest, before)
             }
             None if self.program.is_some() => {
                 return Err(Failure::usage(
@@ -218,23 +218,27 @@ impl Asked {
         let judged = program.clone();
         verdicts.extend(program);
         self.report(manifest, before, &verdicts)?;
-        refused(judged.as_slice(), "the live version is unchanged")
+        reject_failed(judged.as_slice(), "the live version is unchanged")
     }
 
-    fn of_manifest(&self, manifest: &Manifest, before: Option<&Earlier>) -> Vec<Verdict> {
-        let before = before.map(|it| Before {
+    fn evaluate_manifest(
+        &self,
+        manifest: &Manifest,
+        before: Option<&ComparedVersion>,
+    ) -> Vec<Verdict> {
+        let before = before.map(|it| PreviousVersion {
             name: &it.name,
             manifest: &it.manifest,
         });
-        judge(&limits(&self.gates), manifest, before)
+        evaluate_gates(&to_limits(&self.gates), manifest, before)
     }
 
-    fn of_canaries(&self, folder: &Path) -> Result<Vec<Verdict>, Failure> {
+    fn evaluate_canaries(&self, folder: &Path) -> Result<Vec<Verdict>, Failure> {
         if self.gates.canary.is_empty() {
             return Ok(Vec::new());
         }
         let version = Version::open(folder)?;
-        let judged = canaries(&self.gates, &version);
+        let judged = find_canary_fault(&self.gates, &version);
         let found = judged.map_err(|error| Failure::new(error.to_string()))?;
         let keys = self.gates.canary.len();
         Ok(vec![Verdict {
@@ -243,34 +247,36 @@ impl Asked {
             expected: format!("{keys} keys with their values"),
             got: found.clone().unwrap_or_else(|| "all of them".to_owned()),
             is_passed: found.is_none(),
-            told: found.unwrap_or_default(),
+            message: found.unwrap_or_default(),
         }])
     }
 
-    fn of_program(
+    fn run_program(
         &self,
         folder: &Path,
         manifest: &Manifest,
-        before: Option<&Earlier>,
+        before: Option<&ComparedVersion>,
     ) -> Option<Verdict> {
         let program = self.program.as_ref()?;
         let description = description(manifest, before.map(|it| &it.manifest));
         let judged = program.judge(folder, &description, &|| !interrupt::is_interrupted());
-        let told = judged.err();
+        let message = judged.err();
         Some(Verdict {
             gate: "check",
             column: None,
             expected: "exit status 0".to_owned(),
-            got: told.clone().unwrap_or_else(|| "exit status 0".to_owned()),
-            is_passed: told.is_none(),
-            told: told.unwrap_or_default(),
+            got: message
+                .clone()
+                .unwrap_or_else(|| "exit status 0".to_owned()),
+            is_passed: message.is_none(),
+            message: message.unwrap_or_default(),
         })
     }
 
     fn report(
         &self,
         manifest: &Manifest,
-        before: Option<&Earlier>,
+        before: Option<&ComparedVersion>,
         verdicts: &[Verdict],
     ) -> Result<(), Failure> {
         let Some(path) = &self.report else {
@@ -281,18 +287,18 @@ impl Asked {
     }
 }
 
-fn refused(verdicts: &[Verdict], left: &str) -> Result<(), Failure> {
-    let told: Vec<&str> = verdicts
+fn reject_failed(verdicts: &[Verdict], left: &str) -> Result<(), Failure> {
+    let messages: Vec<&str> = verdicts
         .iter()
         .filter(|verdict| !verdict.is_passed)
-        .map(|verdict| verdict.told.as_str())
+        .map(|verdict| verdict.message.as_str())
         .collect();
-    if told.is_empty() {
+    if messages.is_empty() {
         Ok(())
     } else {
         Err(Failure::refused(format!(
-            "a gate refuses the version: {}; correct the input, or the gate if the version is right; {left}",
-            told.join("; ")
+            "a gate rejects the version: {}; correct the input, or the gate if the version is right; {left}",
+            messages.join("; ")
         )))
     }
 }

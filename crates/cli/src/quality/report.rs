@@ -3,15 +3,15 @@
 
 use std::fmt::{self, Write as _};
 
-use larder_batch::profile::{Column, Kind, Shift, Verdict, shift};
+use larder_batch::profile::{Column, Shift, ValueKind, Verdict, shift};
 use larder_batch::{Manifest, Profile};
 use larder_page::chart::{Pair, pairs};
-use larder_page::figures::{capital, count, escape, fine_percent, number};
+use larder_page::figures::{capitalize, count, escape, fine_percent, number};
 
-use super::Earlier;
+use super::ComparedVersion;
 use crate::output::bytes;
 
-pub fn page(manifest: &Manifest, before: Option<&Earlier>, verdicts: &[Verdict]) -> String {
+pub fn page(manifest: &Manifest, before: Option<&ComparedVersion>, verdicts: &[Verdict]) -> String {
     let mut page = larder_page::head(&format!("A version of {}", manifest.store));
     // Writing to a string cannot fail.
     let _ = head(&mut page, manifest, before, verdicts)
@@ -23,15 +23,15 @@ pub fn page(manifest: &Manifest, before: Option<&Earlier>, verdicts: &[Verdict])
 fn head(
     out: &mut String,
     manifest: &Manifest,
-    before: Option<&Earlier>,
+    before: Option<&ComparedVersion>,
     verdicts: &[Verdict],
 ) -> fmt::Result {
     let failed = verdicts.iter().filter(|it| !it.is_passed).count();
     let (class, word) = match (failed, verdicts.len()) {
-        (0, 0) => ("", "no gate was asked".to_owned()),
+        (0, 0) => ("", "no gates were requested".to_owned()),
         (0, 1) => ("met", "its gate is passed".to_owned()),
         (0, all) => ("met", format!("all {all} gates are passed")),
-        (failed, all) => ("missed", format!("{failed} of {all} gates refuse it")),
+        (failed, all) => ("missed", format!("{failed} of {all} gates reject it")),
     };
     writeln!(
         out,
@@ -94,7 +94,7 @@ fn gates(out: &mut String, verdicts: &[Verdict]) -> fmt::Result {
     writeln!(out, "</table></div>")
 }
 
-fn columns(out: &mut String, manifest: &Manifest, before: Option<&Earlier>) -> fmt::Result {
+fn columns(out: &mut String, manifest: &Manifest, before: Option<&ComparedVersion>) -> fmt::Result {
     writeln!(out, "<h2>Columns</h2>")?;
     let Some(profile) = manifest.profile() else {
         return writeln!(
@@ -105,7 +105,7 @@ fn columns(out: &mut String, manifest: &Manifest, before: Option<&Earlier>) -> f
     if profile.has_too_many_columns {
         writeln!(
             out,
-            "<p class=warning>There are too many columns to tell each.</p>"
+            "<p class=warning>The values have too many columns to list.</p>"
         )?;
     }
     let earlier = before.and_then(|it| it.manifest.profile());
@@ -123,7 +123,11 @@ fn columns(out: &mut String, manifest: &Manifest, before: Option<&Earlier>) -> f
 }
 
 /// Returns the same column of the previous version. The key corresponds to the key, whatever its name.
-fn same<'a>(column: &Column, profile: &Profile, earlier: &'a Profile) -> Option<&'a Column> {
+fn find_same_column<'a>(
+    column: &Column,
+    profile: &Profile,
+    earlier: &'a Profile,
+) -> Option<&'a Column> {
     if std::ptr::eq(column, &profile.key) {
         Some(&earlier.key)
     } else {
@@ -142,7 +146,7 @@ fn table(out: &mut String, profile: &Profile, earlier: Option<&Profile>) -> fmt:
         }
     )?;
     for column in profile.all_columns() {
-        let told = |it: Option<larder_batch::profile::Exact>| {
+        let format_number = |it: Option<larder_batch::profile::ExactNumber>| {
             it.map_or(String::new(), |it| number(it.get()))
         };
         let percent = |part: u64, rows: u64| fine_percent(100.0 * part as f64 / rows.max(1) as f64);
@@ -155,15 +159,15 @@ fn table(out: &mut String, profile: &Profile, earlier: Option<&Profile>) -> fmt:
             percent(column.nulls, rows),
             percent(column.empty, rows),
             count(column.distinct as f64),
-            told(column.min),
-            told(column.mean),
-            told(column.max),
+            format_number(column.min),
+            format_number(column.mean),
+            format_number(column.max),
         )?;
         let Some(earlier) = earlier else {
             writeln!(out)?;
             continue;
         };
-        match same(column, profile, earlier) {
+        match find_same_column(column, profile, earlier) {
             None => writeln!(out, "<td>new<td>")?,
             Some(old) => {
                 let moved = shift((old, earlier), (column, profile));
@@ -209,11 +213,11 @@ fn distribution(
     profile: &Profile,
     earlier: Option<&Profile>,
 ) -> fmt::Result {
-    if column.kind() == Kind::Nothing {
+    if column.kind() == ValueKind::Nothing {
         return Ok(());
     }
     let compared = earlier.and_then(|earlier| {
-        let old = same(column, profile, earlier)?;
+        let old = find_same_column(column, profile, earlier)?;
         let shift = shift((old, earlier), (column, profile));
         shift.psi.is_finite().then_some(shift)
     });
@@ -223,7 +227,7 @@ fn distribution(
         out,
         "<h3>{}</h3><p class=sub>{} by {}{}</p>",
         escape(&column.name),
-        capital("share of the rows"),
+        capitalize("share of the rows"),
         shift.by.name(),
         if is_compared {
             format!(

@@ -12,23 +12,24 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// # Errors
 /// The file cannot be read, or its content is invalid.
-pub fn workload(path: &Path) -> Result<Workload, Failure> {
+pub fn read_workload(path: &Path) -> Result<Workload, Failure> {
     let text = read(path, "workload")?;
-    Workload::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
+    Workload::from_toml(&text).map_err(|error| parse_failure(path, &text, &error.key, &error.what))
 }
 
 /// # Errors
 /// As [`workload`].
-pub fn deployment(path: &Path) -> Result<Deployment, Failure> {
+pub fn read_deployment(path: &Path) -> Result<Deployment, Failure> {
     let text = read(path, "deployment")?;
-    Deployment::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
+    Deployment::from_toml(&text)
+        .map_err(|error| parse_failure(path, &text, &error.key, &error.what))
 }
 
 /// Reads the output of `larder space plan --json`.
 ///
 /// # Errors
 /// The file cannot be read, or is not a plan.
-pub fn plan(path: &Path) -> Result<Plan, Failure> {
+pub fn read_plan(path: &Path) -> Result<Plan, Failure> {
     let text = read(path, "plan")?;
     serde_json::from_str(&text).map_err(|error| {
         Failure::new(format!(
@@ -62,7 +63,7 @@ fn read(path: &Path, what: &str) -> Result<String, Failure> {
     })
 }
 
-fn wrong(path: &Path, text: &str, key: &str, what: &str) -> Failure {
+fn parse_failure(path: &Path, text: &str, key: &str, what: &str) -> Failure {
     let shown = path.display();
     if key.is_empty() {
         return Failure::new(format!("{shown}: {}", what.trim_end()));

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// A space's definition and statistics.
 #[derive(Debug, Clone)]
-pub struct Space {
+pub struct SpaceInfo {
     pub definition: Definition,
     pub objects: u64,
     pub memory_bytes: u64,
@@ -18,11 +18,11 @@ pub struct Space {
     pub failures: u64,
 }
 
-impl Space {
+impl SpaceInfo {
     /// # Errors
     /// The space does not exist, or there was no reply.
-    pub fn ask(nodes: &Nodes, name: &str) -> Result<Space, Failure> {
-        Space::find(nodes, name)?.ok_or_else(|| {
+    pub fn fetch(nodes: &Nodes, name: &str) -> Result<SpaceInfo, Failure> {
+        SpaceInfo::find(nodes, name)?.ok_or_else(|| {
             Failure::not_found(format!(
                 "there is no space {name}; `larder space list` shows those that there are"
             ))
@@ -33,27 +33,27 @@ impl Space {
     ///
     /// # Errors
     /// There was no reply, or an invalid one.
-    pub fn find(nodes: &Nodes, name: &str) -> Result<Option<Space>, Failure> {
-        if !names(nodes)?.iter().any(|own| own == name) {
+    pub fn find(nodes: &Nodes, name: &str) -> Result<Option<SpaceInfo>, Failure> {
+        if !list_names(nodes)?.iter().any(|own| own == name) {
             return Ok(None);
         }
-        let reply = nodes.words(&["FT.INFO", name])?;
-        Space::read(&reply).map(Some)
+        let reply = nodes.text_command(&["FT.INFO", name])?;
+        SpaceInfo::read(&reply).map(Some)
     }
 
     /// Parses a reply to FT.INFO.
     ///
     /// # Errors
     /// The reply is invalid.
-    pub fn read(reply: &Reply) -> Result<Space, Failure> {
+    pub fn read(reply: &Reply) -> Result<SpaceInfo, Failure> {
         let arguments = value(reply, "definition").map(items).unwrap_or_default();
         let arguments: Vec<&[u8]> = arguments.iter().map(bytes).collect();
-        let definition = Definition::parse_known(&arguments).map_err(|refused| {
+        let definition = Definition::parse_existing(&arguments).map_err(|refused| {
             Failure::new(format!(
-                "what the server tells of the space cannot be read ({refused}); bring it and this program to one version"
+                "the server's definition of the space cannot be decoded ({refused}); use the same version of larder on both sides"
             ))
         })?;
-        Ok(Space {
+        Ok(SpaceInfo {
             definition,
             objects: number(reply, "num_docs"),
             memory_bytes: number(reply, "memory_bytes"),
@@ -67,8 +67,8 @@ impl Space {
 ///
 /// # Errors
 /// There was no reply.
-pub fn names(nodes: &Nodes) -> Result<Vec<String>, Failure> {
-    let reply = nodes.words(&["FT._LIST"])?;
+pub fn list_names(nodes: &Nodes) -> Result<Vec<String>, Failure> {
+    let reply = nodes.text_command(&["FT._LIST"])?;
     let mut names: Vec<String> = items(&reply).iter().map(text).collect();
     names.sort();
     Ok(names)
@@ -118,7 +118,7 @@ fn number(reply: &Reply, name: &str) -> u64 {
 }
 
 /// Formats arguments as they are typed in a shell.
-pub fn typed(arguments: &[Vec<u8>]) -> String {
+pub fn quote_arguments(arguments: &[Vec<u8>]) -> String {
     let words = arguments.iter().map(|argument| {
         let word = String::from_utf8_lossy(argument);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/@%+=".contains(c);
@@ -140,7 +140,7 @@ mod tests {
         let words = ["hotels", "$.a", "NOM COMMERCIAL", "d'or", "", "*"];
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         assert_eq!(
-            typed(&words),
+            quote_arguments(&words),
             r"hotels '$.a' 'NOM COMMERCIAL' 'd'\''or' '' '*'"
         );
     }

@@ -2,7 +2,7 @@
 
 use larder_client::Reply;
 
-use super::info::{Space, items, value};
+use super::info::{SpaceInfo, items, value};
 use super::nodes::Nodes;
 use crate::failure::Failure;
 
@@ -20,8 +20,8 @@ pub struct Layout {
 impl Layout {
     /// # Errors
     /// The space does not exist, or there was no reply.
-    pub fn of(nodes: &Nodes, space: &str) -> Result<Layout, Failure> {
-        let reply = nodes.words(&["FT.INFO", space]).map_err(|failure| {
+    pub fn fetch(nodes: &Nodes, space: &str) -> Result<Layout, Failure> {
+        let reply = nodes.text_command(&["FT.INFO", space]).map_err(|failure| {
             if failure.message.contains("Unknown index") {
                 Failure::not_found(format!(
                     "there is no space {space:?}; `larder space list` shows those that there are"
@@ -33,13 +33,13 @@ impl Layout {
         let subspaces = value(&reply, "subspaces").map(items).unwrap_or_default();
         let regions = value(&reply, "regions").and_then(number);
         let regions = regions.and_then(|it| u32::try_from(it).ok());
-        let indexed = Space::read(&reply)?.definition;
+        let indexed = SpaceInfo::read(&reply)?.definition;
         let indexed = indexed.indexed().map(|it| it.name.clone()).collect();
         Ok(Layout {
             indexed,
             subspaces: subspaces.iter().filter_map(text).collect(),
             regions: regions.ok_or_else(|| {
-                Failure::new("FT.INFO does not tell how many regions the space has: bring the server to the version of this program")
+                Failure::new("FT.INFO does not return the number of regions of the space: run the same version of larder on the server")
             })?,
         })
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::info::{Space, names};
+use super::info::{SpaceInfo, list_names};
 use super::nodes::Nodes;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ Examples:
     larder space list --json";
 
 /// Maximum number of attributes per space in the table.
-const SHOWN: usize = 4;
+const ATTRIBUTES_SHOWN_MAX: usize = 4;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -28,14 +28,14 @@ pub struct ListArgs {
 }
 
 pub fn run(args: ListArgs) -> Result<(), Failure> {
-    let nodes = Nodes::of(&args.server)?;
+    let nodes = Nodes::connect(&args.server)?;
     let mut spaces = Vec::new();
-    for name in names(&nodes)? {
+    for name in list_names(&nodes)? {
         // A space that was dropped meanwhile is omitted.
-        spaces.extend(Space::find(&nodes, &name)?);
+        spaces.extend(SpaceInfo::find(&nodes, &name)?);
     }
     if args.json {
-        let spaces: Vec<_> = spaces.iter().map(described).collect();
+        let spaces: Vec<_> = spaces.iter().map(to_json).collect();
         return output::print_json(&json!({ "spaces": spaces }));
     }
     if spaces.is_empty() {
@@ -55,12 +55,12 @@ pub fn run(args: ListArgs) -> Result<(), Failure> {
         let definition = &space.definition;
         let attributes = definition.attributes.iter();
         let mut attributes: Vec<String> = attributes
-            .take(SHOWN)
+            .take(ATTRIBUTES_SHOWN_MAX)
             .map(|it| format!("{} {}", it.name, it.kind.name()))
             .collect();
         match definition.attributes.len() {
-            0..=SHOWN => {}
-            all => attributes.push(format!("and {} more", all - SHOWN)),
+            0..=ATTRIBUTES_SHOWN_MAX => {}
+            all => attributes.push(format!("and {} more", all - ATTRIBUTES_SHOWN_MAX)),
         }
         let prefixes = definition.prefixes.iter();
         let prefixes: Vec<_> = prefixes.map(|it| String::from_utf8_lossy(it)).collect();
@@ -80,7 +80,7 @@ pub fn run(args: ListArgs) -> Result<(), Failure> {
     output::print_line(&table.render())
 }
 
-fn described(space: &Space) -> serde_json::Value {
+fn to_json(space: &SpaceInfo) -> serde_json::Value {
     let definition = &space.definition;
     let attributes = definition.attributes.iter().map(|it| {
         json!({

@@ -15,10 +15,10 @@ mod layout;
 mod list;
 mod load;
 mod nodes;
-mod picture;
 mod plan;
+mod plan_page;
+mod plan_text;
 mod record;
-mod told;
 
 use clap::Subcommand;
 
@@ -39,7 +39,7 @@ pub enum SpaceCommand {
     /// Load files into a space; each row becomes an object
     Load(load::LoadArgs),
     /// Write all objects of a space to a file that `larder space load` can read
-    Dump(dump::DumpArgs),
+    Dump(dump::SpaceDumpArgs),
 }
 
 pub fn run(command: SpaceCommand) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use crate::connection::ServerArgs;
 use crate::failure::Failure;
 
 /// Timeout of a command. A large search may take long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends commands to the node that owns the key, or to any node if there is no key.
 pub struct Nodes {
@@ -22,7 +22,7 @@ pub struct Nodes {
 impl Nodes {
     /// # Errors
     /// No server answers at the address.
-    pub fn of(args: &ServerArgs) -> Result<Nodes, Failure> {
+    pub fn connect(args: &ServerArgs) -> Result<Nodes, Failure> {
         let admin = args.admin()?;
         let address = admin.resp_address()?;
         let files = TlsFiles {
@@ -41,7 +41,7 @@ impl Nodes {
             ..ClusterOptions::default()
         };
         let one = RespOptions {
-            timeout: PATIENCE,
+            timeout: COMMAND_TIMEOUT,
             password: options.password.clone(),
             tls: options.tls.clone(),
             ..RespOptions::default()
@@ -55,7 +55,7 @@ impl Nodes {
     }
 
     /// The client for commands that one node must execute, such as those on a cursor.
-    pub fn one(&self) -> &RespClient {
+    pub fn single_node(&self) -> &RespClient {
         &self.one
     }
 
@@ -73,7 +73,7 @@ impl Nodes {
     ///
     /// # Errors
     /// The nodes are unknown.
-    pub fn each(&self) -> Result<Vec<RespClient>, Failure> {
+    pub fn connect_each(&self) -> Result<Vec<RespClient>, Failure> {
         let nodes = self.client.nodes()?.into_iter();
         let clients = nodes.map(|it| RespClient::with_options(it.address, self.options.clone()));
         Ok(clients.collect())
@@ -83,9 +83,9 @@ impl Nodes {
     ///
     /// # Errors
     /// An error reply, or no reply.
-    pub fn patient(&self, parts: &[&str]) -> Result<Reply, Failure> {
+    pub fn long_command(&self, parts: &[&str]) -> Result<Reply, Failure> {
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
-        Ok(self.one().command(&parts)?)
+        Ok(self.single_node().command(&parts)?)
     }
 
     /// Sends one command.
@@ -100,7 +100,7 @@ impl Nodes {
     ///
     /// # Errors
     /// As [`Nodes::command`].
-    pub fn words(&self, parts: &[&str]) -> Result<Reply, Failure> {
+    pub fn text_command(&self, parts: &[&str]) -> Result<Reply, Failure> {
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
         self.command(&parts)
     }

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use larder_space::plan::{
-    Configuration, Deployment, Kind, Options, Report, Thesis, Workload, plan,
+    Configuration, Deployment, ModificationKind, Options, Report, Thesis, Workload, plan,
     plan_disjoint_by_thesis,
 };
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use super::nodes::Nodes;
-use super::{files, picture, record, told};
-use crate::command_line::{percent, whole_number};
+use super::{files, plan_page, plan_text, record};
+use crate::command_line::{parse_count, parse_percent};
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -41,10 +41,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     deployment: Option<PathBuf>,
     /// The number of best configurations to show
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = whole_number::<usize>)]
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = parse_count::<usize>)]
     top: usize,
     /// Choose the simplest configuration whose cost exceeds the best by at most this percentage, because the model errs by about a tenth
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
     tolerance: f64,
     /// Use the equations and constants of the underlying thesis, with no attribute in two subspaces
     #[arg(long, conflicts_with_all = ["deployment", "current", "tolerance"])]
@@ -91,29 +91,29 @@ pub struct Plan {
 
 pub fn run(args: PlanArgs) -> Result<(), Failure> {
     let workload = match (is_recorded(&args.workload), &args.space) {
-        (false, _) => files::workload(&args.workload)?,
-        (true, Some(space)) => record::recorded(&Nodes::of(&args.server)?, space)?,
+        (false, _) => files::read_workload(&args.workload)?,
+        (true, Some(space)) => record::fetch_workload(&Nodes::connect(&args.server)?, space)?,
         (true, None) => {
             return Err(Failure::usage(
-                "--workload recorded: say of which space, with --space",
+                "--workload recorded: name the recorded space with --space",
             ));
         }
     };
-    let workload = named(workload);
+    let workload = name_classes(workload);
     let deployment = match &args.deployment {
-        Some(path) => files::deployment(path)?,
+        Some(path) => files::read_deployment(path)?,
         // Without `[costs]`, all costs are guesses.
         None => Deployment::from_toml("servers = 8").map_err(|it| Failure::new(it.to_string()))?,
     };
-    let plan = computed(&args, &workload, deployment)?;
+    let plan = compute_plan(&args, &workload, deployment)?;
     if let Some(path) = &args.html {
-        std::fs::write(path, picture::page(&plan))
+        std::fs::write(path, plan_page::page(&plan))
             .map_err(Failure::io(format!("write {}", path.display())))?;
     }
     if args.json {
         return output::print_json(&plan);
     }
-    output::print_line(&told::told(&plan, &workload))?;
+    output::print_line(&plan_text::format_plan(&plan, &workload))?;
     match &args.html {
         Some(path) => output::print_line(&format!("\npicture: {}", path.display())),
         None => Ok(()),
@@ -126,7 +126,7 @@ fn is_recorded(workload: &Path) -> bool {
 }
 
 /// Names unnamed classes after their conditions.
-fn named(mut workload: Workload) -> Workload {
+fn name_classes(mut workload: Workload) -> Workload {
     for class in workload.queries.iter_mut().filter(|it| it.name.is_empty()) {
         let values = class.equal.iter().cloned();
         let several = class.one_of.keys().map(|name| format!("{name} (several)"));
@@ -140,17 +140,19 @@ fn named(mut workload: Workload) -> Workload {
     }
     for class in (workload.modifications.iter_mut()).filter(|it| it.name.is_empty()) {
         class.name = match class.kind {
-            Kind::Create => "objects come".to_owned(),
-            Kind::Delete => "objects go".to_owned(),
-            Kind::Update if class.changes.is_empty() => "nothing else changes".to_owned(),
-            Kind::Update => format!("{} changes", class.changes.join(", ")),
+            ModificationKind::Create => "objects come".to_owned(),
+            ModificationKind::Delete => "objects go".to_owned(),
+            ModificationKind::Update if class.changes.is_empty() => {
+                "nothing else changes".to_owned()
+            }
+            ModificationKind::Update => format!("{} changes", class.changes.join(", ")),
         };
     }
     workload
 }
 
 /// Scales frequencies to shares, which the thesis's model expects.
-fn in_shares(workload: &Workload) -> Workload {
+fn normalize_frequencies(workload: &Workload) -> Workload {
     let mut workload = workload.clone();
     let all = workload.frequency();
     if (0.99..1.01).contains(&all) {
@@ -166,17 +168,25 @@ fn in_shares(workload: &Workload) -> Workload {
     workload
 }
 
-fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Result<Plan, Failure> {
+fn compute_plan(
+    args: &PlanArgs,
+    workload: &Workload,
+    deployment: Deployment,
+) -> Result<Plan, Failure> {
     let mut options = Options {
         top: args.top,
         tolerance: args.tolerance / 100.0,
         ..Options::default()
     };
     let report = if args.thesis {
-        plan_disjoint_by_thesis(&in_shares(workload), Thesis::default(), &options)
-            .map_err(|error| error.to_string())
+        plan_disjoint_by_thesis(
+            &normalize_frequencies(workload),
+            Thesis::default(),
+            &options,
+        )
+        .map_err(|error| error.to_string())
     } else {
-        let current = current(args, workload, &deployment)?;
+        let current = current_configuration(args, workload, &deployment)?;
         // An existing space keeps its indexes.
         let keeps = args.space.is_some() && !args.indexes;
         let of_space = current.as_ref().filter(|_| keeps);
@@ -197,13 +207,13 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
 }
 
 /// Returns the current subspaces.
-fn current(
+fn current_configuration(
     args: &PlanArgs,
     workload: &Workload,
     deployment: &Deployment,
 ) -> Result<Option<Configuration>, Failure> {
     let (lists, regions, indexed) = if let Some(name) = &args.space {
-        let space = Layout::of(&Nodes::of(&args.server)?, name)?;
+        let space = Layout::fetch(&Nodes::connect(&args.server)?, name)?;
         (space.subspaces, space.regions, Some(space.indexed))
     } else if let Some(lists) = &args.current {
         let lists = lists.split_whitespace().map(str::to_owned);

@@ -11,7 +11,7 @@ use larder_space::plan::Workload;
 
 use super::layout::{Layout, text};
 use super::nodes::Nodes;
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -38,7 +38,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "NAME")]
     space: String,
     /// The duration of the recording
-    #[arg(long, value_name = "N", value_parser = whole_number::<u64>)]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     seconds: u64,
     /// The file for the workload, in TOML [default: standard output]
     #[arg(short, long, value_name = "FILE")]
@@ -53,23 +53,23 @@ pub fn run(args: RecordArgs) -> Result<(), Failure> {
         )));
     }
     if let Some(path) = &args.output {
-        may_write(path)?;
+        ensure_writable(path)?;
     }
-    let nodes = Nodes::of(&args.server)?;
-    Layout::of(&nodes, &args.space)?;
+    let nodes = Nodes::connect(&args.server)?;
+    Layout::fetch(&nodes, &args.space)?;
     interrupt::listen()?;
     let _recording = Recording::begin(&nodes, &args.space, args.seconds)?;
-    let (begun, all) = (Instant::now(), Duration::from_secs(args.seconds));
+    let (started, all) = (Instant::now(), Duration::from_secs(args.seconds));
     let progress = Progress::new(Unit::Seconds, "recording", false);
     while !interrupt::is_interrupted()
-        && let Some(left) = all.checked_sub(begun.elapsed())
+        && let Some(left) = all.checked_sub(started.elapsed())
         && !left.is_zero()
     {
-        progress.set("recording", begun.elapsed().as_secs(), args.seconds);
+        progress.set("recording", started.elapsed().as_secs(), args.seconds);
         interrupt::wait(left.min(Duration::from_millis(250)));
     }
     drop(progress);
-    let workload = recorded(&nodes, &args.space)?;
+    let workload = fetch_workload(&nodes, &args.space)?;
     let queries: f64 = workload.queries.iter().map(|it| it.frequency).sum();
     let changes: f64 = workload.modifications.iter().map(|it| it.frequency).sum();
     let seen = format!(
@@ -79,13 +79,13 @@ pub fn run(args: RecordArgs) -> Result<(), Failure> {
         count(changes as u64),
         workload.modifications.len(),
         count(workload.gets as u64),
-        output::duration(begun.elapsed()),
+        output::duration(started.elapsed()),
     );
     if workload.frequency() == 0.0 {
         return Err(Failure::new(format!(
             "nothing was done with {} in {}: there is nothing to plan for",
             args.space,
-            output::duration(begun.elapsed())
+            output::duration(started.elapsed())
         )));
     }
     match &args.output {
@@ -102,14 +102,12 @@ pub fn run(args: RecordArgs) -> Result<(), Failure> {
 }
 
 /// Returns the workload recorded so far.
-pub fn recorded(nodes: &Nodes, space: &str) -> Result<Workload, Failure> {
-    let reply = nodes.patient(&["SPACE.RECORD", "GET", space])?;
+pub fn fetch_workload(nodes: &Nodes, space: &str) -> Result<Workload, Failure> {
+    let reply = nodes.long_command(&["SPACE.RECORD", "GET", space])?;
     let toml = text(&reply).unwrap_or_default();
     // Unlike a file, it may be empty.
     let cannot = |error: &dyn std::fmt::Display| {
-        Failure::new(format!(
-            "what the server has recorded cannot be read: {error}"
-        ))
+        Failure::new(format!("the server's recording cannot be decoded: {error}"))
     };
     Workload::from_toml_unchecked(&toml).map_err(|error| cannot(&error))
 }
@@ -123,15 +121,15 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// The space is being recorded already, or there was no reply.
     pub fn begin(nodes: &'a Nodes, space: &'a str, seconds: u64) -> Result<Self, Failure> {
-        if recorded(nodes, space).is_ok() {
+        if fetch_workload(nodes, space).is_ok() {
             return Err(Failure::refused(format!(
-                "{space} is being recorded already: `larder space plan --workload recorded --space {space}` shows what was seen so far, and SPACE.RECORD STOP {space} ends it"
+                "{space} is being recorded already: `larder space plan --workload recorded --space {space}` shows the recording so far, and SPACE.RECORD STOP {space} ends it"
             )));
         }
         let seconds = (seconds + GRACE_SECONDS).to_string();
         // Created first, so that the recording is stopped even if the reply is late.
         let recording = Recording(nodes, space);
-        nodes.patient(&["SPACE.RECORD", "START", space, "SECONDS", &seconds])?;
+        nodes.long_command(&["SPACE.RECORD", "START", space, "SECONDS", &seconds])?;
         Ok(recording)
     }
 }
@@ -139,7 +137,7 @@ impl<'a> Recording<'a> {
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
         // If this fails, the server ends the recording itself a little later.
-        let _ = self.0.patient(&["SPACE.RECORD", "STOP", self.1]);
+        let _ = self.0.long_command(&["SPACE.RECORD", "STOP", self.1]);
     }
 }
 
@@ -147,7 +145,7 @@ impl Drop for Recording<'_> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn may_write(path: &std::path::Path) -> Result<(), Failure> {
+pub fn ensure_writable(path: &std::path::Path) -> Result<(), Failure> {
     let was_there = path.exists();
     let opened = std::fs::OpenOptions::new()
         .create(true)

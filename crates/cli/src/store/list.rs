@@ -152,7 +152,7 @@ fn built_line(built: &BuiltStatus) -> String {
         "built {} by {} from {}; key {}, {value}",
         output::moment(built.at),
         built.by,
-        built.inputs_line(10),
+        built.describe_inputs(10),
         built.key.join(",")
     );
     if let Some(framing) = &built.collect_as {

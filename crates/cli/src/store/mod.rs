@@ -5,7 +5,7 @@ pub mod records;
 mod versions;
 
 use clap::{Args, Subcommand};
-use larder_types::WhichVersion;
+use larder_types::VersionSelector;
 
 use crate::failure::Failure;
 
@@ -16,11 +16,11 @@ pub enum StoreCommand {
     /// Show one store: its versions, and the pull in progress
     Info(list::InfoArgs),
     /// Print the value of one key
-    Get(records::GetArgs),
+    Get(records::StoreGetArgs),
     /// Print a random sample of records
     Sample(records::SampleArgs),
     /// Print every record as JSON lines
-    Dump(records::DumpArgs),
+    Dump(records::StoreDumpArgs),
     /// Compare two versions key by key
     Diff(records::DiffArgs),
     /// Read a complete version and check every checksum
@@ -40,15 +40,15 @@ pub enum StoreCommand {
 pub struct VersionArgs {
     /// A number such as 3 or v3, or previous [default: live]
     #[arg(value_name = "VERSION")]
-    place: Option<WhichVersion>,
+    place: Option<VersionSelector>,
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", conflicts_with = "place")]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
 }
 
 impl VersionArgs {
     /// Returns the given version; `None` for the live one.
-    fn named(&self) -> Option<WhichVersion> {
+    fn named(&self) -> Option<VersionSelector> {
         self.place.or(self.version)
     }
 }

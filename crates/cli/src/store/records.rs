@@ -5,10 +5,10 @@ use std::io::{IsTerminal, Read};
 use clap::Args;
 use larder_client::AdminClient;
 use larder_protocol::http::{ChangeKind, DiffChange, Record, StoreStatus, VersionStatus};
-use larder_types::{StoreName, WhichVersion};
+use larder_types::{StoreName, VersionSelector};
 
 use super::VersionArgs;
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, count};
@@ -18,14 +18,14 @@ use crate::progress::{Progress, Unit};
 #[command(
     after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk:42\n    larder store get pymk 42 --version previous\n\nExits with 3 if the store does not contain the key."
 )]
-pub struct GetArgs {
+pub struct StoreGetArgs {
     /// The store, or STORE:KEY as in Redis clients
     store: String,
     /// The key, without the store's name
     key: Option<String>,
     /// A number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     #[command(flatten)]
     server: ServerArgs,
     /// Print key, value and version as JSON
@@ -39,7 +39,7 @@ pub struct SampleArgs {
     /// The store
     store: StoreName,
     /// The number of records
-    #[arg(long, short = 'n', default_value_t = 10, value_parser = whole_number::<u64>)]
+    #[arg(long, short = 'n', default_value_t = 10, value_parser = parse_count::<u64>)]
     count: u64,
     #[command(flatten)]
     version: VersionArgs,
@@ -52,7 +52,7 @@ pub struct SampleArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example:\n    larder store dump pymk 2 | gzip > pymk-2.jsonl.gz")]
-pub struct DumpArgs {
+pub struct StoreDumpArgs {
     /// The store
     store: StoreName,
     #[command(flatten)]
@@ -72,12 +72,12 @@ pub struct DiffArgs {
     /// The store
     store: StoreName,
     /// The older version, such as 1 or previous
-    from: WhichVersion,
+    from: VersionSelector,
     /// The newer version, such as 2 or live
     #[arg(default_value = "live")]
-    to: WhichVersion,
+    to: VersionSelector,
     /// The maximum number of differing keys to show
-    #[arg(long, default_value_t = 20, value_parser = whole_number::<u64>)]
+    #[arg(long, default_value_t = 20, value_parser = parse_count::<u64>)]
     limit: u64,
     #[command(flatten)]
     server: ServerArgs,
@@ -86,7 +86,7 @@ pub struct DiffArgs {
     json: bool,
 }
 
-pub fn get(args: GetArgs) -> Result<(), Failure> {
+pub fn get(args: StoreGetArgs) -> Result<(), Failure> {
     let (store, key) = store_and_key(&args.store, args.key.as_deref())?;
     let admin = args.server.admin()?;
     let fetched = admin.key(&store, key.as_bytes(), args.version);
@@ -148,7 +148,7 @@ pub fn sample(args: SampleArgs) -> Result<(), Failure> {
         .admin()?
         .sample(&args.store, args.count, args.version.named())?;
     if sample.is_cut {
-        eprintln!("some records were left out: a sample holds at most 4 MiB");
+        eprintln!("some records were omitted: a sample has at most 4 MiB");
     }
     let records = sample.records;
     if args.json {
@@ -166,7 +166,7 @@ pub fn sample(args: SampleArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-pub fn dump(args: DumpArgs) -> Result<(), Failure> {
+pub fn dump(args: StoreDumpArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     // On a terminal, the records themselves show the progress.
     let quiet = std::io::stdout().is_terminal();
@@ -180,7 +180,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
         let part = match records.read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(length) => &buffer[..length],
-            Err(error) => return Err(broken_dump(&admin, &args.store, records.version, &error)),
+            Err(error) => return Err(dump_failure(&admin, &args.store, records.version, &error)),
         };
         output::print_bytes(part)?;
         done += part.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -189,7 +189,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
 }
 
 /// Returns the reason why a dump was incomplete. The server has recorded damage that it found.
-fn broken_dump(
+fn dump_failure(
     admin: &AdminClient,
     store: &StoreName,
     version: Option<u64>,
@@ -205,23 +205,23 @@ fn broken_dump(
     match kept.and_then(|kept| kept.damaged) {
         Some(found) => Failure::with_code(
             "CORRUPTED",
-            format!("what was printed of {store} version{number} is incomplete: {found}"),
+            format!("the printed output of {store} version{number} is incomplete: {found}"),
         ),
         None => Failure::new(format!(
-            "the server ended the dump before its end ({error}), and what was printed is incomplete; the server's log says why, and `larder store verify {store}{number}` whether the version is damaged"
+            "the server ended the dump early ({error}), so the printed output is incomplete; see the server's log, and check the version with `larder store verify {store}{number}`"
         )),
     }
 }
 
 /// Returns the number of records of the given or the live version. Returns 0 if it does not exist; the dump then
 /// reports that.
-fn record_count(store: &StoreStatus, which: Option<WhichVersion>) -> u64 {
-    let wanted = |kept: &&VersionStatus| match which {
-        Some(WhichVersion::Number(id)) => kept.version == id.0,
-        Some(WhichVersion::Previous) => Some(kept.version) == store.previous,
-        Some(WhichVersion::Live) | None => kept.live,
+fn record_count(store: &StoreStatus, which: Option<VersionSelector>) -> u64 {
+    let selected = |kept: &&VersionStatus| match which {
+        Some(VersionSelector::Number(id)) => kept.version == id.0,
+        Some(VersionSelector::Previous) => Some(kept.version) == store.previous,
+        Some(VersionSelector::Live) | None => kept.live,
     };
-    let found = store.versions.iter().find(wanted);
+    let found = store.versions.iter().find(selected);
     found.map_or(0, |kept| kept.record_count)
 }
 
@@ -233,7 +233,7 @@ pub fn diff(args: DiffArgs) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&diff);
     }
-    let number = |named: WhichVersion, found: Option<u64>| {
+    let number = |named: VersionSelector, found: Option<u64>| {
         found.map_or_else(|| named.to_string(), |number| number.to_string())
     };
     output::print_line(&format!(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_protocol::http::SwapResult;
-use larder_types::{StoreName, WhichVersion};
+use larder_types::{StoreName, VersionSelector};
 
 use super::VersionArgs;
 use crate::connection::ServerArgs;
@@ -39,10 +39,10 @@ pub struct RollbackArgs {
     store: StoreName,
     /// The version to roll back to, such as 3 or v3 [default: previous, which was live before the current version]
     #[arg(value_name = "VERSION")]
-    place: Option<WhichVersion>,
+    place: Option<VersionSelector>,
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", hide = true, conflicts_with = "place")]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Roll back even to a version that is empty or that a verification found damaged
     #[arg(long)]
     force: bool,
@@ -77,10 +77,10 @@ pub struct SwapArgs {
     store: StoreName,
     /// The version to make live: a number such as 5 or v5, or previous
     #[arg(value_name = "VERSION", required_unless_present = "version")]
-    place: Option<WhichVersion>,
+    place: Option<VersionSelector>,
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", hide = true, conflicts_with = "place")]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Make the version live even if it is empty or a verification found it damaged
     #[arg(long)]
     force: bool,
@@ -105,10 +105,10 @@ pub struct RemoveArgs {
         required_unless_present_any = ["all", "version"],
         conflicts_with = "all"
     )]
-    place: Option<WhichVersion>,
+    place: Option<VersionSelector>,
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", hide = true, conflicts_with_all = ["place", "all"])]
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Remove the store with all its versions
     #[arg(long)]
     all: bool,
@@ -124,13 +124,13 @@ pub fn verify(args: VerifyArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     let progress = Progress::new(Unit::Bytes, "verifying", args.json);
     let tell = |done, total| progress.set("verifying", done, total);
-    let report = admin.verify_telling(&args.store, args.version.named(), &tell)?;
+    let report = admin.verify_with_progress(&args.store, args.version.named(), &tell)?;
     drop(progress);
     if args.json {
         return output::print_json(&report);
     }
     output::print_line(&format!(
-        "{} version {} is whole: {} records, {} read and checked in {}",
+        "{} version {} is intact: {} records, {} read and verified in {}",
         args.store,
         report.version,
         count(report.record_count),
@@ -151,7 +151,7 @@ pub fn rollback(args: RollbackArgs) -> Result<(), Failure> {
 
 pub fn swap(args: SwapArgs) -> Result<(), Failure> {
     // The command line has one of the two.
-    let to = args.place.or(args.version).unwrap_or(WhichVersion::Live);
+    let to = args.place.or(args.version).unwrap_or(VersionSelector::Live);
     let admin = args.server.admin()?;
     let result = admin.swap_forced(&args.store, to, args.force)?;
     if args.json {
@@ -186,7 +186,7 @@ pub fn remove(args: RemoveArgs) -> Result<(), Failure> {
     let (removed, text) = match args.place.or(args.version) {
         Some(named) => {
             let number = admin.remove_version(&args.store, named)?;
-            let removed = number.map_or(named, WhichVersion::from);
+            let removed = number.map_or(named, VersionSelector::from);
             (
                 serde_json::json!(removed),
                 format!("{} version {removed} is removed", args.store),

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::{run_failing, run_ok, show, text};
 
 /// Returns the commands and their output from the section with this heading in the guide on stores.
-fn example_of_the_guide(heading: &str) -> String {
+fn guide_example(heading: &str) -> String {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/stores.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let section = &guide[guide.find(heading).expect("the section is there")..];
@@ -14,8 +14,8 @@ fn example_of_the_guide(heading: &str) -> String {
 }
 
 #[test]
-fn the_guides_example_of_collected_values_is_what_happens() {
-    let example = example_of_the_guide("### Several values for one key");
+fn the_guides_example_of_collected_values_matches_the_output() {
+    let example = guide_example("### Several values for one key");
     let folder = tempfile::tempdir().unwrap();
     let mut lines = example.lines().peekable();
     let mut checked = 0;
@@ -106,7 +106,7 @@ fn get(out: &str, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn collected_bytes_come_out_as_they_went_in() {
+fn collected_bytes_are_unchanged() {
     // The file is Latin-1, which is not valid UTF-8. Its bytes must not be replaced by U+FFFD.
     let mut build = Build::of("in.csv", b"k,v\na,caf\xe9\na,01234\nb,\x01\n");
     let collect = ["--value", "v", "--on-duplicate", "collect"];
@@ -135,7 +135,7 @@ fn maps_of_message_pack_are_collected_as_message_pack() {
 }
 
 #[test]
-fn a_way_to_collect_that_does_not_fit_is_refused() {
+fn an_incompatible_collect_format_is_rejected() {
     let mut build = Build::of("in.csv", b"k,v\na,1\n");
     let error = build.refused(2, &["--collect-as", "text"]);
     assert!(error.contains("--on-duplicate collect"), "{error}");
@@ -152,7 +152,7 @@ fn a_way_to_collect_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_header_alone_is_no_data_set_unless_it_is_said_to_be_one() {
+fn a_file_without_rows_needs_allow_empty() {
     for (name, bytes) in [
         ("in.csv", &b"k,v\n"[..]),
         ("in.csv", b""),
@@ -160,7 +160,7 @@ fn a_header_alone_is_no_data_set_unless_it_is_said_to_be_one() {
     ] {
         let mut build = Build::of(name, bytes);
         let error = build.refused(4, &[]);
-        assert!(error.contains("the input holds no rows"), "{error}");
+        assert!(error.contains("the input has no rows"), "{error}");
         assert!(error.contains("--allow-empty"), "{error}");
         let out = build.ok(&["--allow-empty"]);
         assert_eq!(run_ok(["dump", &out]), "");
@@ -171,7 +171,7 @@ fn a_header_alone_is_no_data_set_unless_it_is_said_to_be_one() {
 }
 
 #[test]
-fn rows_without_a_key_are_skipped_when_told_and_counted() {
+fn skip_nulls_skips_and_counts_rows_without_a_key() {
     let rows = b"{\"k\":\"a\",\"v\":1}\n{\"v\":2}\n{\"k\":null,\"v\":3}\n{\"k\":\"b\"}\n";
     let mut build = Build::of("in.jsonl", rows);
     let error = build.refused(2, &[]);
@@ -183,23 +183,23 @@ fn rows_without_a_key_are_skipped_when_told_and_counted() {
         (&2.into(), &2.into())
     );
     let (command, out) = build.command(&["--skip-nulls", "--value", "v"]);
-    let said = run_ok(command);
+    let output = run_ok(command);
     assert!(
-        said.contains("3 rows with a null key or value were left out"),
-        "{said}"
+        output.contains("3 rows with a null key or value were left out"),
+        "{output}"
     );
     assert_eq!(get(&out, "a"), b"1");
 }
 
 #[test]
-fn an_empty_key_is_not_taken_for_null() {
+fn an_empty_key_is_not_null() {
     let mut build = Build::of("in.csv", b"k,v\na,1\n,2\n");
     let error = build.refused(1, &["--skip-nulls"]);
     assert!(error.contains("the key (k) is empty"), "{error}");
 }
 
 #[test]
-fn a_key_that_no_row_has_is_a_wrong_name_and_not_a_reason_to_skip_all() {
+fn a_key_column_that_no_row_has_is_an_error() {
     let mut build = Build::of("in.jsonl", b"{\"key\":\"a\"}\n{\"key\":\"b\"}\n");
     for more in [&["--skip-nulls"][..], &["--skip-nulls", "--allow-empty"]] {
         let error = build.refused(2, more);
@@ -220,7 +220,7 @@ fn manifest(out: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_manifest_says_from_what_and_how_its_version_was_built() {
+fn a_manifest_records_the_inputs_and_options_of_the_build() {
     let mut build = Build::of("in.csv", b"k,v\na,1\n");
     let out = build.ok(&[
         "--value",
@@ -264,7 +264,7 @@ fn a_manifest_says_from_what_and_how_its_version_was_built() {
 }
 
 #[test]
-fn a_build_at_a_fixed_time_is_the_same_byte_for_byte() {
+fn a_build_at_a_fixed_time_is_reproducible() {
     let mut build = Build::of("in.csv", b"k,v\na,1\nb,2\n");
     let mut built = |threads: &str| {
         let (command, out) = build.command(&["--threads", threads]);
@@ -280,7 +280,7 @@ fn a_build_at_a_fixed_time_is_the_same_byte_for_byte() {
 }
 
 #[test]
-fn a_built_version_is_no_input_of_a_build() {
+fn a_built_version_is_rejected_as_an_input() {
     let mut build = Build::of("in.csv", b"k,v\na,1\n");
     let out = build.ok(&[]);
     let error = build.refused(2, &[&out]);
@@ -288,7 +288,7 @@ fn a_built_version_is_no_input_of_a_build() {
 }
 
 #[test]
-fn who_names_no_key_is_shown_the_columns() {
+fn an_error_for_a_missing_key_option_lists_the_columns() {
     for (name, bytes) in [
         ("in.csv", &b"member,people\na,1\n"[..]),
         ("in.jsonl", b"{\"member\":1,\"people\":2}\n"),
@@ -349,10 +349,10 @@ fn a_key_signs_a_version_and_is_never_overwritten() {
         "--sign",
         &build.input,
     ];
-    let said = run_failing(2, ["build", &build.input].iter().chain(&options));
+    let output = run_failing(2, ["build", &build.input].iter().chain(&options));
     assert!(
-        said.contains("holds no key") && !said.contains("bob"),
-        "{said}"
+        output.contains("has no key") && !output.contains("bob"),
+        "{output}"
     );
     assert!(!out.exists());
 }

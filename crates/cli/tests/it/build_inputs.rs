@@ -26,16 +26,16 @@ fn refusal(folder: &Path, words: &[&str]) -> String {
 }
 
 #[test]
-fn duplicates_are_told_with_the_files_and_the_lines_of_both() {
+fn duplicates_are_reported_with_both_files_and_lines() {
     let temp = tempfile::tempdir().unwrap();
     let csv = write(temp.path(), "a.csv", "id,v\n1,x\n\n\"2\",\"y\nz\"\n3,x\n");
     let jsonl = write(temp.path(), "b.jsonl", "{\"id\":7}\n\n{\"id\":3}\n");
-    let said = refusal(temp.path(), &["--key", "id", &csv, &jsonl]);
+    let output = refusal(temp.path(), &["--key", "id", &csv, &jsonl]);
     assert!(
-        said.contains("two rows have the key \"3\"")
-            && said.contains("a.csv, line 6 and ")
-            && said.contains("b.jsonl, line 3)"),
-        "{said}"
+        output.contains("two rows have the key \"3\"")
+            && output.contains("a.csv, line 6 and ")
+            && output.contains("b.jsonl, line 3)"),
+        "{output}"
     );
     let many: String = (0..300_000).map(|n| format!("{n},{n}\n")).collect();
     let big = write(
@@ -43,25 +43,25 @@ fn duplicates_are_told_with_the_files_and_the_lines_of_both() {
         "big.csv",
         &format!("id,v\n{many}299999,again\n"),
     );
-    let said = refusal(temp.path(), &["--key", "id", &big]);
+    let output = refusal(temp.path(), &["--key", "id", &big]);
     assert!(
-        said.contains("big.csv, line 300001 and ") && said.contains("big.csv, line 300002)"),
-        "{said}"
+        output.contains("big.csv, line 300001 and ") && output.contains("big.csv, line 300002)"),
+        "{output}"
     );
     // Skipped lines count in the line numbers, also in a file whose data is a single line.
     let skipped = write(temp.path(), "skipped.csv", "made by\na tool\n#c\n7,x\n");
     let single = write(temp.path(), "single.csv", "a\nb\n7,y");
     let named = ["--columns", "id,v", "--comment", "#", "--skip-lines", "2"];
     let words = [&["--key", "id", &skipped, &single][..], &named[..]].concat();
-    let said = refusal(temp.path(), &words);
+    let output = refusal(temp.path(), &words);
     assert!(
-        said.contains("skipped.csv, line 4 and ") && said.contains("single.csv, line 3)"),
-        "{said}"
+        output.contains("skipped.csv, line 4 and ") && output.contains("single.csv, line 3)"),
+        "{output}"
     );
 }
 
 #[test]
-fn csv_of_any_kind_loads_with_names_and_types_given() {
+fn irregular_csv_loads_with_names_and_types() {
     let temp = tempfile::tempdir().unwrap();
     let server = spawn_server(&temp.path().join("data"));
     let messy = write(
@@ -111,23 +111,25 @@ fn csv_of_any_kind_loads_with_names_and_types_given() {
 }
 
 #[test]
-fn what_does_not_fit_the_memory_says_how_much_would() {
+fn a_row_that_exceeds_the_memory_is_reported_with_the_needed_amount() {
     let temp = tempfile::tempdir().unwrap();
     let long = format!("id,v\n1,{}\n", "x".repeat(17 << 20));
     let csv = write(temp.path(), "long.csv", &long);
-    let said = refusal(temp.path(), &["--key", "id", "--memory", "64MiB", &csv]);
+    let output = refusal(temp.path(), &["--key", "id", "--memory", "64MiB", &csv]);
     assert!(
-        said.contains("long.csv") && said.contains("--memory is 64MiB") && said.contains("a fifth"),
-        "{said}"
+        output.contains("long.csv")
+            && output.contains("--memory is 64MiB")
+            && output.contains("a fifth"),
+        "{output}"
     );
     let long = format!("id,v\n1,{}\n", "x".repeat(15 << 20));
     let csv = write(temp.path(), "long.csv", &long);
     let words = ["--key", "id", "--value", "v", "--memory", "64MiB", &csv];
-    let said = refusal(temp.path(), &words);
+    let output = refusal(temp.path(), &words);
     assert!(
-        said.contains("the value of key \"1\" has 15728640 bytes")
-            && said.contains("give --memory 75MiB or more"),
-        "{said}"
+        output.contains("the value of key \"1\" has 15728640 bytes")
+            && output.contains("give --memory 75MiB or more"),
+        "{output}"
     );
     let words = ["--key", "id", "--schema", "v:number", &csv];
     assert!(refusal(temp.path(), &words).contains("no type of a CSV column"));

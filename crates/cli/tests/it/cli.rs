@@ -38,7 +38,7 @@ const COMMANDS: [&[&str]; 32] = [
 ];
 
 #[test]
-fn every_command_explains_itself_with_an_example() {
+fn every_commands_help_has_an_example() {
     for command in COMMANDS {
         let help = run_ok(command.iter().copied().chain(["--help"]));
         let example = format!("    larder {}", command.join(" "));
@@ -48,7 +48,7 @@ fn every_command_explains_itself_with_an_example() {
 }
 
 #[test]
-fn a_wrong_command_line_exits_with_2_and_no_server_with_5() {
+fn a_wrong_command_line_exits_with_2_and_an_unreachable_server_with_5() {
     run_failing(2, ["store", "list", "--jsn"]);
     run_failing(2, ["push", "x.csv", "--store", "../x", "--key", "k"]);
     let server = format!("http://127.0.0.1:{}", larder_testing::free_port());
@@ -93,7 +93,7 @@ fn a_negative_number_is_a_wrong_value_of_its_option_and_may_be_a_key() {
 }
 
 #[test]
-fn a_build_says_what_it_made_and_the_same_rows_make_the_same_version() {
+fn a_build_prints_a_summary_and_is_deterministic() {
     let folder = tempfile::tempdir().unwrap();
     let rows = || (0..1000).map(|n| (n.to_string(), format!("value {n}")));
     let input = write_csv(folder.path(), "in.csv", rows());
@@ -130,7 +130,7 @@ fn a_build_says_what_it_made_and_the_same_rows_make_the_same_version() {
 }
 
 #[test]
-fn a_failed_build_leaves_nothing_and_names_the_fault() {
+fn a_failed_build_reports_the_error_and_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let input = write_csv(
         folder.path(),

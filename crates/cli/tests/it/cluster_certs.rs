@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use larder_cluster::map::Incarnation;
-use larder_server::cluster::{Known, Tls, TlsFiles};
+use larder_server::cluster::{PeerIdentity, Tls, TlsFiles};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -53,14 +53,14 @@ impl Certs {
 }
 
 /// Connects two nodes, and returns the error if one does not accept the other.
-fn meet(from: &Tls, to: &Tls, known: &str) -> Result<(), String> {
+fn connect_nodes(from: &Tls, to: &Tls, known: &str) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("bound");
-        let known = Known {
+        let known = PeerIdentity {
             name: known.to_owned(),
             incarnation: Incarnation(1),
             address: addr.to_string(),
@@ -79,46 +79,46 @@ fn meet(from: &Tls, to: &Tls, known: &str) -> Result<(), String> {
 }
 
 #[test]
-fn nodes_with_certificates_of_one_authority_know_each_other_and_no_others() {
+fn nodes_accept_only_certificates_of_the_same_authority() {
     let (certs, others) = (Certs::new(), Certs::new());
-    let said = certs.make(&["a=10.0.0.1", "b"]);
+    let output = certs.make(&["a=10.0.0.1", "b"]);
     assert!(
-        said.contains("tls_ca") && said.contains("a node, as 10.0.0.1"),
-        "{said}"
+        output.contains("tls_ca") && output.contains("a node, as 10.0.0.1"),
+        "{output}"
     );
     others.make(&["a", "b"]);
     let [a, b] = ["a", "b"].map(|node| certs.tls(node));
-    assert_eq!(meet(&a, &b, "b"), Ok(()));
-    let wrong = meet(&a, &b, "c").expect_err("b is not c");
+    assert_eq!(connect_nodes(&a, &b, "b"), Ok(()));
+    let wrong = connect_nodes(&a, &b, "c").expect_err("b is not c");
     assert!(wrong.contains("not valid for"), "{wrong}");
-    meet(&a, &others.tls("b"), "b").expect_err("it is another authority's");
-    meet(&others.tls("a"), &b, "b").expect_err("it is another authority's");
+    connect_nodes(&a, &others.tls("b"), "b").expect_err("it is another authority's");
+    connect_nodes(&others.tls("a"), &b, "b").expect_err("it is another authority's");
 
     // The certificate of a node that joins later, and a renewed certificate, are signed by the same authority.
     certs.make(&["d"]);
     certs.make(&["--renew", "a"]);
-    assert_eq!(meet(&certs.tls("a"), &certs.tls("d"), "d"), Ok(()));
-    assert_eq!(meet(&certs.tls("d"), &b, "b"), Ok(()));
+    assert_eq!(connect_nodes(&certs.tls("a"), &certs.tls("d"), "d"), Ok(()));
+    assert_eq!(connect_nodes(&certs.tls("d"), &b, "b"), Ok(()));
 }
 
 #[test]
-fn a_client_s_certificate_is_never_that_of_a_node() {
+fn a_client_certificate_is_rejected_as_a_node_certificate() {
     let certs = Certs::new();
-    let said = certs.make(&["a", "--client", "backup"]);
-    assert!(said.contains("redis-cli --tls"), "{said}");
+    let output = certs.make(&["a", "--client", "backup"]);
+    assert!(output.contains("redis-cli --tls"), "{output}");
     let [a, client] = ["a", "backup"].map(|name| certs.tls(name));
     assert_eq!(
-        meet(&client, &a, "a"),
+        connect_nodes(&client, &a, "a"),
         Ok(()),
         "it shows that it may connect"
     );
-    meet(&a, &client, "backup").expect_err("it is no server");
+    connect_nodes(&a, &client, "backup").expect_err("it is no server");
     let wrong = certs.refused(2, &["--client", "more=10.0.0.1"]);
     assert!(wrong.contains("a name only"), "{wrong}");
 }
 
 #[test]
-fn nothing_is_overwritten_and_only_its_user_reads_it() {
+fn files_are_private_and_never_overwritten() {
     let certs = Certs::new();
     certs.make(&["a=10.0.0.1,db.example.com", "b"]);
     let mut seen = 0;
@@ -150,20 +150,20 @@ fn nothing_is_overwritten_and_only_its_user_reads_it() {
     );
     assert_eq!(before, [certs.read("a/cert.pem"), certs.read("a/key.pem")]);
 
-    let said = certs.make(&["--renew", "a"]);
+    let output = certs.make(&["--renew", "a"]);
     assert!(
-        said.contains("renewed for a node, as 10.0.0.1, db.example.com"),
-        "{said}"
+        output.contains("renewed for a node, as 10.0.0.1, db.example.com"),
+        "{output}"
     );
     assert_ne!(before, [certs.read("a/cert.pem"), certs.read("a/key.pem")]);
     let wrong = certs.refused(3, &["--renew", "c"]);
-    assert!(wrong.contains("nothing to renew"), "{wrong}");
+    assert!(wrong.contains("cannot be renewed"), "{wrong}");
     let wrong = certs.refused(4, &["--renew", "--client", "b"]);
     assert!(wrong.contains("not that of a client"), "{wrong}");
 }
 
 #[test]
-fn without_the_authority_s_key_nothing_is_signed_and_another_s_key_is_found_out() {
+fn a_missing_or_wrong_authority_key_is_rejected() {
     let (certs, others) = (Certs::new(), Certs::new());
     certs.make(&["a"]);
     others.make(&["a"]);
@@ -174,7 +174,7 @@ fn without_the_authority_s_key_nothing_is_signed_and_another_s_key_is_found_out(
     std::fs::remove_file(&key).expect("it was there");
     let wrong = certs.refused(3, &["b"]);
     assert!(
-        wrong.contains("ca.key is not there") && wrong.contains("put it back"),
+        wrong.contains("ca.key is not there") && wrong.contains("restore it"),
         "{wrong}"
     );
     assert!(!Path::new(&certs.out()).join("b").exists());
@@ -184,7 +184,7 @@ fn without_the_authority_s_key_nothing_is_signed_and_another_s_key_is_found_out(
         (&["c", "--days", "0"], "from 1 to"),
         (&[], "required"),
     ] {
-        let told = certs.refused(2, wrong);
-        assert!(told.contains(words), "{told}");
+        let output = certs.refused(2, wrong);
+        assert!(output.contains(words), "{output}");
     }
 }

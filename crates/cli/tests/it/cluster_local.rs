@@ -13,7 +13,7 @@ use crate::support::{larder, run_failing, run_ok};
 pub struct Local {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    pub told: Value,
+    pub ready: Value,
 }
 
 impl Local {
@@ -25,7 +25,7 @@ impl Local {
     /// Like [`Local::start`], with additional arguments.
     pub fn start_with(data: &Path, nodes: u32, more: &[&str]) -> Option<Local> {
         let Some(etcd) = larder_testing::etcd::program() else {
-            larder_testing::missing("etcd");
+            larder_testing::report_missing("etcd");
             return None;
         };
         let mut child = larder()
@@ -44,7 +44,7 @@ impl Local {
         let stdout = child.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let Ok(told) = serde_json::from_str(&line) else {
+        let Ok(ready) = serde_json::from_str(&line) else {
             let mut why = String::new();
             let _ = stderr.read_to_string(&mut why);
             panic!("{line}{why}");
@@ -52,17 +52,17 @@ impl Local {
         Some(Local {
             child,
             stderr,
-            told,
+            ready,
         })
     }
 
     pub fn nodes(&self) -> &Vec<Value> {
-        self.told["nodes"].as_array().expect("nodes")
+        self.ready["nodes"].as_array().expect("nodes")
     }
 
     fn pids(&self) -> Vec<u64> {
         let nodes = self.nodes().iter().map(|node| &node["pid"]);
-        let all = nodes.chain([&self.told["etcd_pid"]]);
+        let all = nodes.chain([&self.ready["etcd_pid"]]);
         all.map(|pid| pid.as_u64().expect("a number")).collect()
     }
 
@@ -71,7 +71,7 @@ impl Local {
     }
 
     /// Sends a line, split at spaces, to a node and returns the reply.
-    pub fn ask(&self, at: usize, line: &str) -> Result<Reply, Error> {
+    pub fn send(&self, at: usize, line: &str) -> Result<Reply, Error> {
         let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.client(at).command(&parts)
     }
@@ -93,7 +93,7 @@ impl Local {
         self.signal(signal, u64::from(self.child.id()));
         let ended = self.child.wait().expect("our own child");
         for pid in pids {
-            while runs(pid) {
+            while is_running(pid) {
                 std::thread::yield_now();
             }
         }
@@ -102,7 +102,7 @@ impl Local {
 }
 
 /// Returns whether the process exists and is not a zombie.
-fn runs(pid: u64) -> bool {
+fn is_running(pid: u64) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = state
         .rsplit_once(") ")
@@ -115,14 +115,14 @@ pub fn folder() -> TempDir {
 }
 
 #[test]
-fn all_nodes_serve_and_what_was_kept_is_there_at_the_next_start() {
+fn all_nodes_serve_and_kept_data_survives_a_restart() {
     let data = folder();
     let Some(local) = Local::start(data.path(), 3) else {
         return;
     };
     assert_eq!(local.nodes().len(), 3);
     assert!(
-        local.told["etcd"]
+        local.ready["etcd"]
             .as_str()
             .is_some_and(|etcd| etcd.starts_with("http://127.0.0.1:"))
     );
@@ -156,17 +156,20 @@ fn all_nodes_serve_and_what_was_kept_is_there_at_the_next_start() {
 }
 
 #[test]
-fn a_cluster_s_nodes_are_shown_and_planned_for() {
+fn cluster_status_and_plan_show_the_nodes() {
     let data = folder();
     let Some(local) = Local::start(data.path(), 2) else {
         return;
     };
     let http = local.http(1);
-    let told = run_ok(["cluster", "status", "--server", http]);
-    assert!(told.contains("16,384 of 16,384 slots are served"), "{told}");
+    let output = run_ok(["cluster", "status", "--server", http]);
     assert!(
-        told.contains("cluster local") && told.contains("as node-2 knows it"),
-        "{told}"
+        output.contains("16,384 of 16,384 slots are served"),
+        "{output}"
+    );
+    assert!(
+        output.contains("cluster local") && output.contains("as node-2 knows it"),
+        "{output}"
     );
     let json = run_ok(["cluster", "status", "--json", "--server", http]);
     let status: Value = serde_json::from_str(&json).expect("JSON");
@@ -176,7 +179,7 @@ fn a_cluster_s_nodes_are_shown_and_planned_for() {
         "{status}"
     );
 
-    let told = run_ok([
+    let output = run_ok([
         "cluster",
         "plan",
         "--add",
@@ -184,25 +187,28 @@ fn a_cluster_s_nodes_are_shown_and_planned_for() {
         "--server",
         http,
     ]);
-    assert!(told.contains("node-3") && told.contains("zone-9"), "{told}");
-    let told = run_ok(["cluster", "drain", "node-1", "--plan", "--server", http]);
-    assert!(told.contains("slots"), "{told}");
-    let told = run_failing(3, ["cluster", "drain", "node-9", "--server", http]);
     assert!(
-        told.contains("no node node-9 is a member of the cluster (node-"),
-        "{told}"
+        output.contains("node-3") && output.contains("zone-9"),
+        "{output}"
     );
-    let told = run_failing(1, ["cluster", "plan", "--add", "node-1", "--server", http]);
-    assert!(told.contains("node-1 is a node already"), "{told}");
-    let said = run_ok(["cluster", "drain", "node-1", "--no-wait", "--server", http]);
-    assert!(said.starts_with("node-1: "), "{said}");
-    let said = run_ok(["cluster", "keep", "node-1", "--server", http]);
-    assert!(said.starts_with("node-1: "), "{said}");
+    let output = run_ok(["cluster", "drain", "node-1", "--plan", "--server", http]);
+    assert!(output.contains("slots"), "{output}");
+    let output = run_failing(3, ["cluster", "drain", "node-9", "--server", http]);
+    assert!(
+        output.contains("no node node-9 is a member of the cluster (node-"),
+        "{output}"
+    );
+    let output = run_failing(1, ["cluster", "plan", "--add", "node-1", "--server", http]);
+    assert!(output.contains("node-1 is a node already"), "{output}");
+    let error = run_ok(["cluster", "drain", "node-1", "--no-wait", "--server", http]);
+    assert!(error.starts_with("node-1: "), "{error}");
+    let error = run_ok(["cluster", "keep", "node-1", "--server", http]);
+    assert!(error.starts_with("node-1: "), "{error}");
     local.end("-TERM");
 }
 
 #[test]
-fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
+fn a_drained_node_is_empty_when_the_command_returns() {
     let data = folder();
     let Some(local) = Local::start(data.path(), 3) else {
         return;
@@ -210,10 +216,10 @@ fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
     let set: [&[u8]; 3] = [b"SET", b"post|bob|1", b"hello"];
     local.client(0).command(&set).expect("written");
     let http = local.http(0);
-    let said = run_ok(["cluster", "drain", "node-3", "--server", http]);
+    let error = run_ok(["cluster", "drain", "node-3", "--server", http]);
     assert!(
-        said.contains("has no slots any more, and stays a member"),
-        "{said}"
+        error.contains("has no slots any more, and stays a member"),
+        "{error}"
     );
     let json = run_ok(["cluster", "status", "--wait", "--json", "--server", http]);
     let status: Value = serde_json::from_str(&json).expect("JSON");
@@ -228,8 +234,8 @@ fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
     }
     let set = ["cluster", "set", "replace_after_ms=60000"];
     run_ok([&set[..], &["--server", http]].concat());
-    let told = run_failing(1, ["cluster", "set", "replicas=99", "--server", http]);
-    assert!(told.contains("1 to 16"), "{told}");
+    let output = run_failing(1, ["cluster", "set", "replicas=99", "--server", http]);
+    assert!(output.contains("1 to 16"), "{output}");
     let read = local.client(2).get("post|bob|1");
     assert_eq!(
         read,
@@ -240,24 +246,24 @@ fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
 }
 
 #[test]
-fn the_story_of_a_node_that_is_killed_and_replaced_comes_to_its_end() {
-    if !larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it takes half a minute") {
+fn the_cluster_demo_replaces_a_killed_node() {
+    if !larder_testing::is_enabled("LARDER_SLOW_TESTS", "it takes half a minute") {
         return;
     }
     let Some(etcd) = larder_testing::etcd::program() else {
-        return larder_testing::missing("etcd");
+        return larder_testing::report_missing("etcd");
     };
     let etcd = etcd.to_str().expect("text");
-    let told = run_ok(["cluster", "demo", "--exit", "--etcd", etcd]);
+    let output = run_ok(["cluster", "demo", "--exit", "--etcd", etcd]);
     assert!(
-        told.contains("1,000 of 1,000 acknowledged rows are there"),
-        "{told}"
+        output.contains("1,000 of 1,000 acknowledged rows are there"),
+        "{output}"
     );
-    assert!(told.contains("node-4 takes its place"), "{told}");
+    assert!(output.contains("node-4 takes its place"), "{output}");
 }
 
 #[test]
-fn a_node_that_dies_is_told_and_nothing_outlives_a_command_that_is_killed() {
+fn a_dead_node_is_reported_and_no_process_outlives_a_killed_command() {
     let data = folder();
     let Some(mut local) = Local::start(data.path(), 2) else {
         return;
@@ -275,9 +281,12 @@ fn a_node_that_dies_is_told_and_nothing_outlives_a_command_that_is_killed() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_what_to_do() {
-    let told = run_failing(3, ["cluster", "local", "--etcd", "no-such-program"]);
-    assert!(told.contains("sudo apt-get install etcd-server"), "{told}");
-    let told = run_failing(2, ["cluster", "local", "--nodes", "0"]);
-    assert!(told.contains("1..=64"), "{told}");
+fn a_missing_program_is_reported_with_advice() {
+    let output = run_failing(3, ["cluster", "local", "--etcd", "no-such-program"]);
+    assert!(
+        output.contains("sudo apt-get install etcd-server"),
+        "{output}"
+    );
+    let output = run_failing(2, ["cluster", "local", "--nodes", "0"]);
+    assert!(output.contains("1..=64"), "{output}");
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::support::{Server, run_ok, spawn_server_with, write_csv};
 
 /// Longer than any successful step takes.
-const HANG: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Scene {
     folder: TempDir,
@@ -106,7 +106,10 @@ fn on_disk(certificate: &Path) -> CertificateDer<'static> {
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < HANG, "it does not come about that {what}");
+        assert!(
+            began.elapsed() < STEP_TIMEOUT,
+            "it does not come about that {what}"
+        );
         std::thread::yield_now();
     }
 }
@@ -122,12 +125,12 @@ fn shards(client: &RespClient) -> Vec<(i64, i64, String)> {
         let at = at.unwrap_or_else(|| panic!("no {name} in {fields:?}"));
         fields[at * 2 + 1].clone()
     };
-    let told = client.command(&[b"CLUSTER", b"SHARDS"]);
-    let Ok(Reply::Array(told)) = told else {
-        panic!("{told:?}");
+    let output = client.command(&[b"CLUSTER", b"SHARDS"]);
+    let Ok(Reply::Array(output)) = output else {
+        panic!("{output:?}");
     };
     let mut shards = Vec::new();
-    for shard in &told {
+    for shard in &output {
         let (Reply::Array(slots), Reply::Array(nodes)) =
             (field(shard, "slots"), field(shard, "nodes"))
         else {
@@ -181,10 +184,11 @@ fn clients_find_nodes_by_their_tls_ports_while_slots_move() {
     let mut write_all = || {
         number += 1;
         for key in &keys {
-            let told = through_a.command(&[b"SET", key.as_bytes(), number.to_string().as_bytes()]);
+            let output =
+                through_a.command(&[b"SET", key.as_bytes(), number.to_string().as_bytes()]);
             assert!(
-                matches!(&told, Ok(Reply::Simple(ok)) if ok == "OK"),
-                "{key}: {told:?}"
+                matches!(&output, Ok(Reply::Simple(ok)) if ok == "OK"),
+                "{key}: {output:?}"
             );
         }
         number
@@ -199,11 +203,11 @@ fn clients_find_nodes_by_their_tls_ports_while_slots_move() {
     scene.larder(&a, &["cluster", "status", "--wait"]);
     let last = write_all().to_string();
     // Each owner serves its own keys over TLS without forwarding.
-    let told = shards(&shown);
+    let output = shards(&shown);
     for key in &keys {
         let slot = i64::from(larder_types::slot_of(key.as_bytes()));
         let of = |it: &&(i64, i64, String)| (it.0..=it.1).contains(&slot);
-        let (.., owner) = told.iter().find(of).expect("somebody owns it");
+        let (.., owner) = output.iter().find(of).expect("the key has an owner");
         assert_eq!(
             connect(owner).get(key).expect("answered"),
             Some(last.clone().into_bytes())
@@ -225,7 +229,7 @@ fn clients_find_nodes_by_their_tls_ports_while_slots_move() {
 }
 
 #[test]
-fn nodes_speak_tls_to_each_other_take_renewed_certificates_and_tell_of_a_stranger() {
+fn nodes_use_tls_reload_certificates_and_report_an_untrusted_peer() {
     let Some(etcd) = Etcd::start(1) else {
         return;
     };
@@ -246,17 +250,17 @@ fn nodes_speak_tls_to_each_other_take_renewed_certificates_and_tell_of_a_strange
     // The version that the push built was deleted after it.
     let c = scene.serve("c", "certs");
     wait_for("c has a share of the version", || {
-        let told = scene.larder(&c, &["cluster", "status", "--wait", "--json"]);
-        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-        let members = told["members"].as_array().cloned().unwrap_or_default();
-        let lacking = told["stores"][0]["lacking"].as_array().map(Vec::len);
-        members.len() == 3 && lacking == Some(0)
+        let output = scene.larder(&c, &["cluster", "status", "--wait", "--json"]);
+        let output: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+        let members = output["members"].as_array().cloned().unwrap_or_default();
+        let missing = output["stores"][0]["lacking"].as_array().map(Vec::len);
+        members.len() == 3 && missing == Some(0)
     });
     let own = scene.path("data-certs-c/stores/s");
     assert!(own.is_dir(), "c has pulled its part over HTTPS");
     for row in [0, 50, 100, 150] {
-        let told = scene.larder(&c, &["store", "get", "s", &row.to_string()]);
-        assert_eq!(told, format!("value {row}\n"));
+        let output = scene.larder(&c, &["store", "get", "s", &row.to_string()]);
+        assert_eq!(output, format!("value {row}\n"));
     }
 
     // New connections use a renewed certificate.
@@ -272,9 +276,9 @@ fn nodes_speak_tls_to_each_other_take_renewed_certificates_and_tell_of_a_strange
     // All nodes report a node whose certificate is from another authority.
     let d = scene.serve("d", "others");
     wait_for("it is told", || {
-        let told = scene.larder(&b, &["cluster", "status"]);
-        told.contains("! node d is in touch with etcd, and cannot be reached by a, b, c: ")
-            && told.contains("signed by another authority")
+        let output = scene.larder(&b, &["cluster", "status"]);
+        output.contains("! node d is connected to etcd, and cannot be reached by a, b, c: ")
+            && output.contains("signed by another authority")
     });
     for node in [d, a, b, c] {
         node.server.kill();

@@ -9,7 +9,7 @@ use crate::cluster_local::{Local, folder};
 use crate::support::{run_ok, spawn_server_with};
 
 #[test]
-fn the_console_shows_nodes_and_slots_and_who_is_down() {
+fn the_console_shows_nodes_slots_and_failures() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
@@ -31,7 +31,7 @@ fn the_console_shows_nodes_and_slots_and_who_is_down() {
     assert!(browser.text(".ring title").contains(": node-2"));
     assert!(browser.text(".ring text").contains("16,384"));
     for (width, dark) in [(1200, false), (390, true)] {
-        browser.look(width, dark);
+        browser.set_viewport(width, dark);
         let fits = "document.documentElement.scrollWidth <= window.innerWidth";
         assert_eq!(browser.value(fits), true, "it is wider than {width}");
     }
@@ -83,7 +83,7 @@ fn the_console_keeps_the_focus_and_sends_no_request_that_fails() {
 }
 
 #[test]
-fn the_console_shows_spaces_and_which_regions_a_query_asks() {
+fn the_console_shows_spaces_and_the_regions_of_a_query() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
@@ -116,17 +116,17 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
         32
     );
     assert_eq!(
-        browser.value("document.querySelectorAll('.maps rect.asked').length"),
+        browser.value("document.querySelectorAll('.maps rect.contacted').length"),
         0
     );
     assert!(browser.text(".maps figcaption").contains("200 copies"));
-    assert_eq!(browser.text("#space .what"), "city TAG, stars NUMERIC");
+    assert_eq!(browser.text("#space .detail"), "city TAG, stars NUMERIC");
     browser.fill("#query", "@city:{town7}");
     browser.click(".query button");
-    browser.wait_until("document.querySelectorAll('.maps rect.asked').length > 0");
-    let asked = browser.value("document.querySelectorAll('.maps rect.asked').length");
-    assert!(asked.as_u64().is_some_and(|it| it < 32), "{asked}");
-    assert!(browser.text("#asks").starts_with("subspace city: "));
+    browser.wait_until("document.querySelectorAll('.maps rect.contacted').length > 0");
+    let contacted = browser.value("document.querySelectorAll('.maps rect.contacted').length");
+    assert!(contacted.as_u64().is_some_and(|it| it < 32), "{contacted}");
+    assert!(browser.text("#route").starts_with("subspace city: "));
     // Other subspaces are being filled.
     command("FT.ALTER hotels SUBSPACES 2 city stars:2,city:2");
     browser.wait_until("document.querySelectorAll('.maps figure').length === 3");
@@ -141,7 +141,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
         1
     );
     for (width, dark) in [(1200, false), (390, true)] {
-        browser.look(width, dark);
+        browser.set_viewport(width, dark);
         let fits = "document.documentElement.scrollWidth <= window.innerWidth";
         assert_eq!(browser.value(fits), true, "it is wider than {width}");
     }
@@ -166,7 +166,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
 }
 
 #[test]
-fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
+fn the_console_compares_a_plan_with_the_current_subspaces_and_shows_its_progress() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
@@ -197,12 +197,12 @@ fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
          [[query]]\nname = \"in a city\"\nfrequency = 1.0\nequal = [\"city\"]\nresults = 20.0\n",
     );
     let workload = workload.display().to_string();
-    let asked = ["space", "plan", "--json", "--space", "hotels"];
-    let asked = [
-        &asked[..],
+    let arguments = ["space", "plan", "--json", "--space", "hotels"];
+    let arguments = [
+        &arguments[..],
         &["--workload", &workload, "--server", &server.http],
     ];
-    let printed = run_ok(asked.concat());
+    let printed = run_ok(arguments.concat());
     let plan: Value = serde_json::from_str(&printed).expect("JSON");
     let lists = plan["chosen"]["subspaces"].as_array().expect("a list");
     let lists: Vec<&str> = lists.iter().filter_map(Value::as_str).collect();
@@ -212,12 +212,12 @@ fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
     // An invalid plan is reported.
     for (name, text) in [("bad.json", "{"), ("other.json", "{\"best\": {}}")] {
         let path = file(name, text);
-        browser.choose("#plan-file", &path);
+        browser.select_file("#plan-file", &path);
         browser.wait_until(&format!(
             "document.querySelector('.plan .note')?.textContent.startsWith('{name} is no plan')"
         ));
     }
-    browser.choose("#plan-file", &file("plan.json", &printed));
+    browser.select_file("#plan-file", &file("plan.json", &printed));
     browser.wait_until("document.querySelector('#plan') !== null");
     let names = browser.text("#plan tbody td:first-child");
     let heuristics = plan["heuristics"].as_array().expect("a list");
@@ -243,7 +243,7 @@ fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
     let wide = "document.querySelector('#plan .bar.best i').getBoundingClientRect().width >= document.querySelector('#plan .bar.now i').getBoundingClientRect().width";
     assert_eq!(browser.value(wide), true);
     for (width, dark) in [(1200, false), (390, true)] {
-        browser.look(width, dark);
+        browser.set_viewport(width, dark);
         let fits = "document.documentElement.scrollWidth <= window.innerWidth";
         assert_eq!(browser.value(fits), true, "it is wider than {width}");
     }

@@ -37,7 +37,7 @@ const BUILD_FAULT_POINTS: [&str; 5] = [
 const LIVE_FROM: &str = "pull.live";
 
 #[test]
-fn a_server_killed_at_any_step_of_a_pull_serves_a_whole_version_and_pulls_again() {
+fn a_server_killed_at_any_step_of_a_pull_serves_a_complete_version_and_retries() {
     let temp = tempfile::tempdir().unwrap();
     let a = build('a', &temp.path().join("a"));
     let b = build('b', &temp.path().join("b"));
@@ -115,7 +115,7 @@ fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
 }
 
 #[test]
-fn a_version_that_a_crash_left_unchecked_goes_live_only_through_its_gates() {
+fn a_version_left_unchecked_by_a_crash_goes_live_only_after_its_gates() {
     let temp = tempfile::tempdir().unwrap();
     let a = build('a', &temp.path().join("a"));
     let b = build('b', &temp.path().join("b"));
@@ -173,7 +173,7 @@ fn a_version_that_a_crash_left_unchecked_goes_live_only_through_its_gates() {
 }
 
 #[test]
-fn a_version_that_a_crash_left_unchecked_is_verified_before_it_goes_live() {
+fn a_version_left_unchecked_by_a_crash_is_verified_before_it_goes_live() {
     let temp = tempfile::tempdir().unwrap();
     let data = temp.path().join("data");
     let server = spawn_server_with(&data, |command| {
@@ -205,7 +205,7 @@ fn a_version_that_a_crash_left_unchecked_is_verified_before_it_goes_live() {
 }
 
 #[test]
-fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
+fn a_build_killed_at_any_step_leaves_a_complete_version_or_none() {
     let temp = tempfile::tempdir().unwrap();
     let rows = (0..RECORDS).map(|number| (format!("key{number}"), value('a', number)));
     let input = write_csv(temp.path(), "rows.csv", rows);
@@ -244,7 +244,7 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
 fn a_full_disk_fails_a_pull_and_a_build_and_nothing_else() {
     let temp = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(temp.path().join("disk"), "8m") else {
-        return larder_testing::cannot("mount a small file system (it takes root)");
+        return larder_testing::report_unsupported("mount a small file system (it takes root)");
     };
     let a = build('a', &temp.path().join("a"));
     let rows = (0..40_000).map(|number| {
@@ -285,7 +285,7 @@ fn a_full_disk_fails_a_pull_and_a_build_and_nothing_else() {
 }
 
 #[test]
-fn a_store_named_as_a_path_is_refused_and_touches_nothing() {
+fn a_store_name_that_is_a_path_is_rejected_and_changes_no_file() {
     let temp = tempfile::tempdir().unwrap();
     let a = build('a', &temp.path().join("a"));
     let data = temp.path().join("data");

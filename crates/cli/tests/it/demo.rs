@@ -3,7 +3,7 @@
 use crate::support::{run, show, text};
 
 /// Runs the complete demo and checks its output.
-fn tell(arguments: &[&str]) {
+fn run_demo(arguments: &[&str]) {
     let temp = tempfile::tempdir().unwrap();
     let output = crate::support::larder()
         .args(["demo", "--exit"])
@@ -21,10 +21,10 @@ fn tell(arguments: &[&str]) {
         "version 1 is live again",
         "computed from scratch",
         "'s posts are in",
-        "they are gone",
+        "the posts are gone",
         "A celebrity posts",
         "compared with a look at every hotel: all equal",
-        "searchers that failed: 0, hotels that were not as asked for: 0",
+        "searchers that failed: 0, hotels that did not match: 0",
         "one of 10 rooms: 10 were sold",
     ] {
         assert!(story.contains(told), "{told}: {story}");
@@ -34,20 +34,20 @@ fn tell(arguments: &[&str]) {
 }
 
 #[test]
-fn the_demo_tells_its_story_and_leaves_nothing() {
-    tell(&["--users", "500"]);
+fn the_demo_completes_and_leaves_no_files() {
+    run_demo(&["--users", "500"]);
 }
 
 #[test]
 fn the_demo_runs_on_real_friendships() {
-    let Some(edges) = larder_testing::data("graph/facebook_combined.txt.gz") else {
+    let Some(edges) = larder_testing::external_data("graph/facebook_combined.txt.gz") else {
         return;
     };
-    tell(&["--edges", edges.to_str().unwrap()]);
+    run_demo(&["--edges", edges.to_str().unwrap()]);
 }
 
 #[test]
-fn an_edge_list_that_is_none_is_named() {
+fn an_invalid_edge_list_is_reported_by_name() {
     let output = run(["demo", "--exit", "--edges", "/nowhere/edges.txt"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

@@ -27,7 +27,7 @@ fn shell(script: &mut Command) -> String {
 fn has_redis_cli() -> bool {
     let found = Command::new("redis-cli").arg("--version").output().is_ok();
     if !found {
-        larder_testing::missing("redis-cli");
+        larder_testing::report_missing("redis-cli");
     }
     found
 }
@@ -53,28 +53,28 @@ fn check_example(name: &str) {
 }
 
 #[test]
-fn the_timelines_of_the_example_are_those_its_readme_shows() {
+fn the_timelines_example_matches_its_readme() {
     check_example("twip");
 }
 
 #[test]
-fn the_page_of_the_example_is_the_one_its_readme_shows() {
+fn the_page_example_matches_its_readme() {
     check_example("newp");
 }
 
 #[test]
-fn the_readme_can_be_typed_from_top_to_bottom() {
-    type_page("README.md", 5);
+fn the_readme_commands_run_in_order() {
+    run_page("README.md", 5);
 }
 
 #[test]
-fn the_guide_to_increments_can_be_typed_from_top_to_bottom() {
-    type_page("docs/guide/increments.md", 5);
+fn the_increments_guide_commands_run_in_order() {
+    run_page("docs/guide/increments.md", 5);
 }
 
 /// Executes the commands of a page on a new server, and compares their output with the page.
 #[track_caller]
-fn type_page(page: &str, blocks: usize) {
+fn run_page(page: &str, blocks: usize) {
     if !has_redis_cli() {
         return;
     }
@@ -97,7 +97,11 @@ fn type_page(page: &str, blocks: usize) {
         let mut sh = Command::new("sh");
         sh.arg("-ec").arg(script).current_dir(&session);
         let printed = shell(sh.env("LARDER_SERVER", &server.http));
-        assert_eq!(timeless(&printed), timeless(&expected), "{commands}");
+        assert_eq!(
+            without_times(&printed),
+            without_times(&expected),
+            "{commands}"
+        );
     }
 }
 
@@ -114,7 +118,7 @@ fn sessions(page: &str) -> Vec<(String, String)> {
 }
 
 /// Removes durations and rates, and the scale of a duration's unit, which differ between runs.
-fn timeless(text: &str) -> String {
+fn without_times(text: &str) -> String {
     let is_time = |word: &str| {
         let unit = word.trim_end_matches([')', ',', ':']);
         matches!(unit, "µs" | "ms" | "s" | "records/s" | "objects/s")

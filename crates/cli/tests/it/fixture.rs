@@ -88,7 +88,7 @@ pub fn pull_through(
         allow_missing_replicas: 0,
     };
     let mut status = admin.pull(&store(), &request)?;
-    while !status.state.is_over() {
+    while !status.state.has_ended() {
         status = admin.pull_status(&status)?;
     }
     Ok(status)

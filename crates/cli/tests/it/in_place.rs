@@ -21,7 +21,7 @@ fn a_built_version_is_read_without_a_server() {
     let absent = run(["get", out, "a", "z", "a"]);
     assert_eq!(absent.status.code(), Some(3));
     assert_eq!(text(&absent.stdout), "one\ntwo\none\ntwo\n");
-    assert!(text(&absent.stderr).contains("holds no key \"z\""));
+    assert!(text(&absent.stderr).contains("has no key \"z\""));
     let json = run(["get", out, "b", "z", "", "--json"]);
     assert_eq!(json.status.code(), Some(3));
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -46,7 +46,7 @@ fn a_built_version_is_read_without_a_server() {
 }
 
 #[test]
-fn a_stores_folder_shows_what_is_live_while_its_server_runs() {
+fn a_store_folder_is_readable_while_its_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = spawn_server(&data);
@@ -83,17 +83,17 @@ fn a_stores_folder_shows_what_is_live_while_its_server_runs() {
     assert_eq!(dump, served, "a dump is the same with and without a server");
     let error = run_failing(3, ["get", store, "k", "--version", "9"]);
     assert!(
-        error.contains("holds no version 9; it holds 1, 2"),
+        error.contains("does not contain version 9; it contains 1, 2"),
         "{error}"
     );
 }
 
 #[test]
-fn damage_and_wrong_paths_say_what_they_are() {
+fn damage_and_wrong_paths_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().to_str().unwrap();
     let error = run_failing(3, ["get", empty, "k"]);
-    assert!(error.contains("holds no version"), "{error}");
+    assert!(error.contains("contains no version"), "{error}");
     run_failing(3, ["dump", &format!("{empty}/nowhere")]);
     run_failing(2, ["dump", "s3://bucket/built"]);
     let error = run_failing(3, ["get", "pymk", "42"]);

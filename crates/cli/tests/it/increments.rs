@@ -83,14 +83,14 @@ fn segments(folder: &Path) -> Vec<(String, Vec<u8>)> {
 /// A delta built from changes has no profile, because it does not contain the unchanged rows. Gates without a profile,
 /// such as canaries, read it together with its base.
 #[test]
-fn gates_judge_deltas_of_a_whole_input_and_what_is_compacted() {
+fn gates_apply_to_full_deltas_and_compacted_versions() {
     let place = Place::new();
     let delta = ["changes.csv", "--deleted", "gone.csv", "--on", "monday"];
     let gates = ["--out", "tuesday", "--max-nulls", "5%"];
-    let told = place.refused(place.build(&[&delta[..], &gates].concat()));
+    let output = place.refused(place.build(&[&delta[..], &gates].concat()));
     assert!(
-        told.contains("max_nulls asks about every column and the new version has no profile: build it from the whole input (--full)"),
-        "{told}"
+        output.contains("max_nulls asks about every column and the new version has no profile: build it from the whole input (--full)"),
+        "{output}"
     );
     place.write("canary.tsv", "k1\tone\nk2\t2\nnew\t100\n");
     let gates = ["--out", "tuesday", "--canary", "canary.tsv"];
@@ -112,9 +112,9 @@ fn gates_judge_deltas_of_a_whole_input_and_what_is_compacted() {
 }
 
 #[test]
-fn changes_and_a_whole_new_input_make_the_same_version() {
+fn changes_and_a_complete_input_build_the_same_version() {
     let place = Place::new();
-    let told = place.ok(place.build(&[
+    let output = place.ok(place.build(&[
         "changes.csv",
         "--deleted",
         "gone.csv",
@@ -123,10 +123,10 @@ fn changes_and_a_whole_new_input_make_the_same_version() {
         "--out",
         "tuesday",
     ]));
-    assert!(told.contains("built 3 changes, "), "{told}");
+    assert!(output.contains("built 3 changes, "), "{output}");
     assert!(
-        told.contains("layer 2 of a version of 100 records"),
-        "{told}"
+        output.contains("layer 2 of a version of 100 records"),
+        "{output}"
     );
     place.ok(place.build(&[
         "tuesday.csv",
@@ -145,7 +145,7 @@ fn changes_and_a_whole_new_input_make_the_same_version() {
     assert!(
         place
             .refused(place.larder(&["get", "tuesday", "k3"]))
-            .contains("holds no key")
+            .contains("has no key")
     );
     assert_eq!(
         segments(&place.path("tuesday")),
@@ -162,20 +162,23 @@ fn changes_and_a_whole_new_input_make_the_same_version() {
         "wednesday",
     ]));
     assert_eq!(place.dump("wednesday"), expected);
-    let told = place.ok(place.larder(&["compact", "wednesday", "--out", "compacted"]));
-    assert!(told.contains("compacted 3 layers to 100 records"), "{told}");
+    let output = place.ok(place.larder(&["compact", "wednesday", "--out", "compacted"]));
+    assert!(
+        output.contains("compacted 3 layers to 100 records"),
+        "{output}"
+    );
     assert!(segments(&place.path("compacted")) == segments(&place.path("whole")));
     let again = place.refused(place.larder(&["compact", "compacted", "--out", "again"]));
     assert!(again.contains("nothing to compact"), "{again}");
 }
 
 #[test]
-fn what_cannot_be_built_on_is_refused_and_nothing_is_left() {
+fn an_unusable_base_is_rejected_and_leaves_no_files() {
     let place = Place::new();
     let refused = |args: &[&str]| {
-        let told = place.refused(place.build(args));
-        assert!(!place.path("out").exists(), "{told}");
-        told
+        let output = place.refused(place.build(args));
+        assert!(!place.path("out").exists(), "{output}");
+        output
     };
     let on = |more: &[&str]| {
         let all = [&["changes.csv", "--out", "out", "--on", "monday"], more].concat();
@@ -226,18 +229,18 @@ fn a_delta_has_the_keys_and_values_of_its_base() {
         assert!(!place.path("out").exists());
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = on("changes.csv", &["--key", "key"]);
-    assert!(told.contains("has values of column value, and what is given makes values of all other columns as JSON"), "{told}");
-    let told = on("wide.csv", &["--key", "key", "--values", "msgpack"]);
-    assert!(told.contains("as MessagePack"), "{told}");
-    let told = on("wide.csv", &["--key", "key,other", "--value", "value"]);
+    let stdout = on("changes.csv", &["--key", "key"]);
+    assert!(stdout.contains("has values of column value, but these options produce values of all other columns as JSON"), "{stdout}");
+    let stdout = on("wide.csv", &["--key", "key", "--values", "msgpack"]);
+    assert!(stdout.contains("as MessagePack"), "{stdout}");
+    let stdout = on("wide.csv", &["--key", "key,other", "--value", "value"]);
     assert!(
-        told.contains("has keys of key, and what is given makes keys of key,other"),
-        "{told}"
+        stdout.contains("has keys of key, but these options produce keys of key,other"),
+        "{stdout}"
     );
     let collected = ["--value", "value", "--on-duplicate", "collect"];
-    let told = on("wide.csv", &[&["--key", "key"], &collected[..]].concat());
-    assert!(told.contains("collected as text"), "{told}");
+    let stdout = on("wide.csv", &[&["--key", "key"], &collected[..]].concat());
+    assert!(stdout.contains("collected as text"), "{stdout}");
 
     // A build that only removes keys need not name the value column. The next build still finds its name in the
     // manifest.
@@ -251,7 +254,7 @@ fn a_delta_has_the_keys_and_values_of_its_base() {
 
 /// The base may come from another tool that does not record how it was built.
 #[test]
-fn a_base_that_says_nothing_of_its_build_is_built_on() {
+fn a_base_without_a_build_description_is_usable() {
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path().join("base");
     let options = larder_batch::BuildOptions::new("prices".parse().unwrap());
@@ -270,26 +273,26 @@ fn a_base_that_says_nothing_of_its_build_is_built_on() {
 }
 
 #[test]
-fn a_day_without_changes_is_a_delta_of_none() {
+fn a_day_without_changes_is_an_empty_delta() {
     let place = Place::new();
     place.write("none.csv", "key,value\n");
-    let told = place.ok(place.build(&["none.csv", "--on", "monday", "--out", "tuesday"]));
-    assert!(told.contains("built 0 changes, "), "{told}");
+    let output = place.ok(place.build(&["none.csv", "--on", "monday", "--out", "tuesday"]));
+    assert!(output.contains("built 0 changes, "), "{output}");
     assert_eq!(place.dump("tuesday"), place.dump("monday"));
     let full = ["none.csv", "--on", "monday", "--full", "--out", "full"];
-    let told = place.refused(place.build(&full));
-    assert!(told.contains("the input holds no rows"), "{told}");
+    let output = place.refused(place.build(&full));
+    assert!(output.contains("the input has no rows"), "{output}");
 }
 
 #[test]
-fn a_delta_that_removes_everything_is_built_only_when_asked_for() {
+fn a_delta_that_removes_everything_needs_allow_empty() {
     let place = Place::new();
     let delta = ["--deleted", "monday.csv", "--on", "monday", "--out", "out"];
     let output = place.build(&delta).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", show(&output));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("nothing would be left"), "{told}");
-    assert!(told.contains("--allow-empty"), "{told}");
+    let stdout = String::from_utf8_lossy(&output.stderr);
+    assert!(stdout.contains("nothing would be left"), "{stdout}");
+    assert!(stdout.contains("--allow-empty"), "{stdout}");
     assert!(!place.path("out").exists());
     place.ok(place.build(&[&delta[..], &["--allow-empty"]].concat()));
     assert_eq!(place.dump("out"), [""; 0]);

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_batch::{Base, BuildOptions, Builder, Built, Manifest, On};
+use larder_batch::{Base, BuildOptions, Builder, Built, DeltaBase, Manifest};
 use larder_client::Reply;
 use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus, Settings, VersionStatus};
 
@@ -27,7 +27,7 @@ fn build_on(letter: char, base: &Path, folder: &Path) -> PathBuf {
 fn build_some_on(letter: char, base: &Path, folder: &Path, step: usize) -> PathBuf {
     let (place, target) = (base.to_str().unwrap(), folder.to_str().unwrap());
     let options = BuildOptions {
-        on: Some(On {
+        delta_base: Some(DeltaBase {
             base: Arc::new(Base::open(base, place, target).unwrap()),
             is_full: false,
         }),
@@ -70,7 +70,7 @@ fn refused(server: &Server, source: &Path) -> String {
 }
 
 #[test]
-fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
+fn a_delta_transfers_only_its_own_bytes_and_outlives_its_base() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
@@ -94,14 +94,17 @@ fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
     fs::remove_dir_all(&a).unwrap();
     assert!(server.admin().verify(&store(), None).unwrap().ok);
     let server_url = ["--server", &server.http];
-    let told = run_ok(
+    let output = run_ok(
         [
             &["store", "diff", STORE, "previous", "live"][..],
             &server_url,
         ]
         .concat(),
     );
-    assert!(told.contains("3,000") || told.contains("3000"), "{told}");
+    assert!(
+        output.contains("3,000") || output.contains("3000"),
+        "{output}"
+    );
     let info = run_ok([&["store", "info", STORE][..], &server_url].concat());
     assert!(info.contains("layers"), "{info}");
     run_ok([&["store", "rollback", STORE][..], &server_url].concat());
@@ -123,7 +126,7 @@ fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
 }
 
 #[test]
-fn a_delta_is_built_on_a_delta_that_a_server_has_live() {
+fn a_delta_is_built_on_a_servers_live_delta() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let rows = |name: &str, rows: &[(&str, &str)]| {
@@ -170,15 +173,15 @@ fn a_delta_is_built_on_a_delta_that_a_server_has_live() {
         assert_eq!(output.status.code(), Some(3), "{}", show(&output));
         text(&output.stderr)
     };
-    let told = refused(&server.http);
+    let stdout = refused(&server.http);
     assert!(
-        told.contains("is not a version") && told.contains("/versions/live/files"),
-        "{told}"
+        stdout.contains("is not a version") && stdout.contains("/versions/live/files"),
+        "{stdout}"
     );
 }
 
 #[test]
-fn nothing_is_built_on_a_served_segment_of_another_version() {
+fn a_served_segment_of_another_version_is_rejected_as_a_base() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let data = place("data");
@@ -199,31 +202,31 @@ fn nothing_is_built_on_a_served_segment_of_another_version() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", show(&output));
-    let told = text(&output.stderr);
+    let stdout = text(&output.stderr);
     assert!(
-        told.contains(segment) && told.contains("does not have the digest"),
-        "{told}"
+        stdout.contains(segment) && stdout.contains("does not have the digest"),
+        "{stdout}"
     );
 }
 
 #[test]
-fn a_server_without_the_base_pulls_it_from_where_it_was_built() {
+fn a_server_pulls_a_missing_base_from_its_build_location() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
     let b = build_on('b', &a, &place("b"));
     let server = spawn_server(&place("data"));
     fs::rename(&a, place("away")).unwrap();
-    let told = refused(&server, &b);
+    let output = refused(&server, &b);
     assert!(
-        told.contains("this version is a delta") && told.contains("push that one first"),
-        "{told}"
+        output.contains("this version is a delta") && output.contains("push the base first"),
+        "{output}"
     );
     build('x', &a);
-    let told = refused(&server, &b);
+    let output = refused(&server, &b);
     assert!(
-        told.contains("is another one than the delta was built on"),
-        "{told}"
+        output.contains("is not the version that the delta was built on"),
+        "{output}"
     );
     fs::remove_dir_all(&a).unwrap();
     fs::rename(place("away"), &a).unwrap();
@@ -232,10 +235,10 @@ fn a_server_without_the_base_pulls_it_from_where_it_was_built() {
     let mut damaged = bytes.clone();
     damaged[100] ^= 1;
     fs::write(&segment, damaged).unwrap();
-    let told = refused(&server, &b);
+    let output = refused(&server, &b);
     assert!(
-        told.contains("p00002.segment does not have the digest"),
-        "{told}"
+        output.contains("p00002.segment had a digest other than"),
+        "{output}"
     );
     fs::write(&segment, bytes).unwrap();
     assert_eq!(pulled(&server, &b).bytes_linked, 0);
@@ -259,12 +262,12 @@ fn the_base_of_a_delta_behind_a_link_is_found_beside_the_delta_itself() {
     assert!(run_ok(["get", &today, "key1"]).starts_with('b'));
     fs::rename(&a, place("away")).unwrap();
     let other = spawn_server(&place("other"));
-    let told = refused(&other, &place("today"));
-    assert!(told.contains("built/a/manifest.json"), "{told}");
+    let output = refused(&other, &place("today"));
+    assert!(output.contains("built/a/manifest.json"), "{output}");
 }
 
 #[test]
-fn a_partition_that_did_not_change_is_linked_and_one_that_is_damaged_here_is_fetched() {
+fn an_unchanged_partition_is_linked_and_a_damaged_one_is_fetched() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let (a, data) = (build('a', &place("a")), place("data"));
@@ -286,7 +289,7 @@ fn a_partition_that_did_not_change_is_linked_and_one_that_is_damaged_here_is_fet
 }
 
 #[test]
-fn damage_of_a_file_that_versions_share_is_of_all_of_them_and_the_next_push_mends_it() {
+fn damage_to_a_shared_file_affects_all_its_versions_until_the_next_push() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let (a, data) = (build('a', &place("a")), place("data"));
@@ -314,7 +317,7 @@ fn damage_of_a_file_that_versions_share_is_of_all_of_them_and_the_next_push_mend
 }
 
 #[test]
-fn a_dump_that_meets_damage_exits_as_damaged_and_the_server_remembers_where() {
+fn a_dump_of_a_damaged_version_fails_and_the_server_records_the_damage() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let (a, data) = (build('a', &place("a")), place("data"));
@@ -325,42 +328,44 @@ fn a_dump_that_meets_damage_exits_as_damaged_and_the_server_remembers_where() {
     bytes[5_000] ^= 1;
     fs::write(&file, bytes).unwrap();
     let dump = ["store", "dump", STORE, "--server", &server.http];
-    let told = run_failing(6, dump);
+    let output = run_failing(6, dump);
     assert!(
-        told.contains("p00002.segment") && told.contains("is incomplete") && told.contains("again"),
-        "{told}"
+        output.contains("p00002.segment")
+            && output.contains("is incomplete")
+            && output.contains("again"),
+        "{output}"
     );
     let noted = live(&server).damaged.unwrap();
     assert!(noted.contains("p00002.segment"), "{noted}");
     let folder = data.join(format!("stores/{STORE}"));
-    let told = run_failing(6, ["dump", folder.to_str().unwrap()]);
-    assert!(told.contains("is incomplete"), "{told}");
+    let output = run_failing(6, ["dump", folder.to_str().unwrap()]);
+    assert!(output.contains("is incomplete"), "{output}");
 }
 
 #[test]
-fn a_compacted_version_is_the_one_that_a_whole_build_makes() {
+fn a_compacted_version_equals_a_complete_build() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
     let b = build_some_on('b', &a, &place("b"), 7);
     let c = build_on('c', &b, &place("c"));
-    let whole = build('c', &place("whole"));
+    let complete = build('c', &place("whole"));
     let server = spawn_server(&place("data"));
     let compact = ["store", "compact", STORE, "--server", &server.http];
     pull_ok(&server, &a);
     assert!(run_failing(4, compact).contains("one layer"));
     pull_ok(&server, &c);
-    let told = run_ok(compact);
-    assert!(told.contains("is live, of one layer"), "{told}");
+    let output = run_ok(compact);
+    assert!(output.contains("is live, of one layer"), "{output}");
     let now = live(&server);
-    assert_eq!((now.layers, now.digest), (1, manifest(&whole).digest));
+    assert_eq!((now.layers, now.digest), (1, manifest(&complete).digest));
     assert_eq!(served(&server), 'c');
     server.admin().rollback(&store(), None).unwrap();
     assert_eq!((served(&server), live(&server).layers), ('c', 3));
 }
 
 #[test]
-fn a_version_of_many_layers_is_compacted_by_itself() {
+fn a_version_of_many_layers_is_compacted_automatically() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
@@ -378,7 +383,7 @@ fn a_version_of_many_layers_is_compacted_by_itself() {
 
 /// At one byte per second, a compaction does not end during the test.
 #[test]
-fn a_push_ends_the_compaction_of_its_store_and_waits_for_nothing_else() {
+fn a_push_cancels_only_the_compaction_of_its_store() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
@@ -403,8 +408,8 @@ fn a_push_ends_the_compaction_of_its_store_and_waits_for_nothing_else() {
     set_rate(&server, 0);
     let compaction = ended(&server, compaction);
     assert_eq!(compaction.state, PullState::Cancelled);
-    let told = compaction.error.unwrap();
-    assert!(told.message.contains("goes before"), "{told:?}");
+    let output = compaction.error.unwrap();
+    assert!(output.message.contains("goes before"), "{output:?}");
     assert_eq!(ended(&server, pull).state, PullState::Done);
     assert_eq!((served(&server), live(&server).layers), ('c', 3));
     assert_eq!(leftovers(&place("data")), [""; 0]);
@@ -413,7 +418,7 @@ fn a_push_ends_the_compaction_of_its_store_and_waits_for_nothing_else() {
 }
 
 #[test]
-fn a_compaction_that_a_refused_push_ended_begins_again_by_itself() {
+fn a_compaction_cancelled_by_a_rejected_push_restarts_automatically() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
@@ -456,7 +461,7 @@ fn of(source: &Path, gates: Option<Gates>) -> PullRequest {
 }
 
 fn ended(server: &Server, mut pull: PullStatus) -> PullStatus {
-    while !pull.state.is_over() {
+    while !pull.state.has_ended() {
         pull = server.admin().pull_status(&pull).unwrap();
     }
     pull
@@ -472,7 +477,7 @@ fn set_rate(server: &Server, fetch_bytes_per_second: u64) {
 }
 
 #[test]
-fn a_server_killed_at_any_step_of_a_compaction_serves_what_it_did_and_compacts_again() {
+fn a_server_killed_at_any_step_of_a_compaction_serves_the_same_records_and_retries() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
     let a = build('a', &place("a"));
@@ -496,7 +501,7 @@ fn a_server_killed_at_any_step_of_a_compaction_serves_what_it_did_and_compacts_a
         let compact = || -> Result<PullStatus, larder_client::Error> {
             let admin = server.admin();
             let mut status = admin.compact(&store())?;
-            while !status.state.is_over() {
+            while !status.state.has_ended() {
                 status = admin.pull_status(&status)?;
             }
             Ok(status)

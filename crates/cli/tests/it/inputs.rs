@@ -8,7 +8,7 @@ use crate::pipe::make_pipe;
 use crate::support::{larder, run_failing};
 
 #[test]
-fn an_input_that_is_no_regular_file_is_refused_by_name() {
+fn an_input_that_is_not_a_regular_file_is_rejected_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe.csv");
     make_pipe(&pipe);
@@ -17,7 +17,7 @@ fn an_input_that_is_no_regular_file_is_refused_by_name() {
         ("/dev/zero", "a device"),
     ] {
         let out = folder.path().join("out");
-        let said = run_failing(
+        let output = run_failing(
             3,
             [
                 "build",
@@ -30,7 +30,7 @@ fn an_input_that_is_no_regular_file_is_refused_by_name() {
                 out.to_str().unwrap(),
             ],
         );
-        assert!(said.contains(what), "{said}");
+        assert!(output.contains(what), "{output}");
         assert!(!out.exists());
     }
 }

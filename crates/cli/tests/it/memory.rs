@@ -10,7 +10,7 @@ use crate::support::{Server, larder, run_ok, spawn_server, spawn_server_with};
 
 const MIB: u64 = 1 << 20;
 /// Memory that a process may use in addition to `--memory`.
-const BESIDES: u64 = 128 * MIB;
+const EXTRA_MEMORY: u64 = 128 * MIB;
 
 /// The outcome of a process.
 struct Measured {
@@ -88,7 +88,7 @@ fn files_that_unpack_to_gigabytes_stay_within_the_memory() {
     assert!(endless.metadata().unwrap().len() < MIB);
 
     let mut files = vec![endless];
-    files.extend(larder_testing::data(
+    files.extend(larder_testing::external_data(
         "ingest/parquet-bad/large_string_map.brotli.parquet",
     ));
     for file in files {
@@ -96,7 +96,7 @@ fn files_that_unpack_to_gigabytes_stay_within_the_memory() {
         let name = file.file_name().unwrap().to_str().unwrap();
         assert_eq!(built.exit_code, Some(1), "{name}: {}", built.stderr);
         assert!(built.stderr.contains(name), "{}", built.stderr);
-        let most = 256 * MIB + BESIDES;
+        let most = 256 * MIB + EXTRA_MEMORY;
         assert!(
             built.peak_bytes <= most,
             "{name}: {} MiB",
@@ -129,7 +129,7 @@ fn very_many_rows_of_one_key_stay_within_the_memory() {
         let built = build(&input, "64MiB", &what, temp.path());
         eprintln!("{how}: {} MiB", built.peak_bytes / MIB);
         assert!(
-            built.peak_bytes <= 64 * MIB + BESIDES,
+            built.peak_bytes <= 64 * MIB + EXTRA_MEMORY,
             "{how}: {} MiB",
             built.peak_bytes / MIB
         );
@@ -161,7 +161,7 @@ fn very_many_rows_of_one_key_stay_within_the_memory() {
 
 /// The 200,000 rows of the file share one text of 8 MiB, so its 1.6 kB represent 1.6 TB of values.
 #[test]
-fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_asked() {
+fn a_long_value_shared_by_many_rows_stays_within_the_memory_and_is_interruptible() {
     let temp = tempfile::tempdir().unwrap();
     let input =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ingest/tests/golden/long_value.parquet");
@@ -192,11 +192,11 @@ fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_aske
     // SAFETY: the child is ours and has not been waited for; the call only sends a signal.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let status = child.wait().unwrap();
-    let said = std::fs::read_to_string(log).unwrap();
-    assert_eq!(status.code(), Some(130), "{said}");
-    assert!(said.contains("interrupted"), "{said}");
+    let output = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(130), "{output}");
+    assert!(output.contains("interrupted"), "{output}");
     assert!(
-        peak > 0 && peak <= 256 * MIB + BESIDES,
+        peak > 0 && peak <= 256 * MIB + EXTRA_MEMORY,
         "{} MiB",
         peak / MIB
     );
@@ -253,7 +253,7 @@ fn check_part(server: &Server, command: &str, from: u64, size: u64) {
 
 #[test]
 fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_refused() {
-    if !larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it takes a minute and 3 GiB") {
+    if !larder_testing::is_enabled("LARDER_SLOW_TESTS", "it takes a minute and 3 GiB") {
         return;
     }
     const GIB: u64 = 1 << 30;
@@ -278,14 +278,14 @@ fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_r
         little.stderr
     );
     assert!(
-        little.peak_bytes <= GIB + BESIDES,
+        little.peak_bytes <= GIB + EXTRA_MEMORY,
         "{} MiB",
         little.peak_bytes / MIB
     );
     let built = build(&input, "5GiB", &columns, temp.path());
     assert_eq!(built.exit_code, Some(0), "{}", built.stderr);
     assert!(
-        built.peak_bytes <= 5 * GIB + BESIDES,
+        built.peak_bytes <= 5 * GIB + EXTRA_MEMORY,
         "{} MiB",
         built.peak_bytes / MIB
     );

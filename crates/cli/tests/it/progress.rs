@@ -12,8 +12,8 @@ use crate::fixture::{RECORDS, STORE, build, pull_ok};
 use crate::support::{larder, spawn_server};
 
 /// Number of attempts, which is far more than a bar needs to appear.
-const PATIENCE: u32 = 2_000;
-const MOMENT: Duration = Duration::from_millis(10);
+const ATTEMPTS_MAX: u32 = 2_000;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts the command with a terminal as its standard error. Returns a channel with the terminal's output.
 fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
@@ -63,7 +63,7 @@ fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
 }
 
 #[test]
-fn a_dump_that_takes_long_shows_how_far_it_is() {
+fn a_long_dump_shows_its_progress() {
     let temp = tempfile::tempdir().unwrap();
     let server = spawn_server(&temp.path().join("data"));
     pull_ok(&server, &build('a', &temp.path().join("a")));
@@ -78,7 +78,7 @@ fn a_dump_that_takes_long_shows_how_far_it_is() {
             0 => panic!("no bar: {seen:?}"),
             count => text.extend_from_slice(&part[..count]),
         }
-        seen.extend(shown.recv_timeout(MOMENT));
+        seen.extend(shown.recv_timeout(POLL_INTERVAL));
     }
     stdout.read_to_end(&mut text).unwrap();
     assert!(child.wait().unwrap().success());
@@ -89,7 +89,7 @@ fn a_dump_that_takes_long_shows_how_far_it_is() {
 }
 
 #[test]
-fn a_verify_that_takes_long_shows_how_far_it_is() {
+fn a_long_verify_shows_its_progress() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let mut verify = larder();
@@ -119,11 +119,11 @@ fn a_verify_that_takes_long_shows_how_far_it_is() {
         )
         .unwrap();
     let mut seen = String::new();
-    for _ in 0..PATIENCE {
+    for _ in 0..ATTEMPTS_MAX {
         stream
             .write_all(b"{\"progress\":{\"bytes_done\":1048576,\"bytes_total\":4194304}}\n")
             .unwrap();
-        seen.extend(shown.recv_timeout(MOMENT));
+        seen.extend(shown.recv_timeout(POLL_INTERVAL));
         if seen.contains("1.00 MiB/4.00 MiB") {
             break;
         }
@@ -139,9 +139,9 @@ fn a_verify_that_takes_long_shows_how_far_it_is() {
         .unwrap();
     drop(stream);
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("pymk version 7 is whole: 3 records"),
-        "{said}"
+        error.contains("pymk version 7 is intact: 3 records"),
+        "{error}"
     );
 }

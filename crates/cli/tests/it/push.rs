@@ -54,10 +54,10 @@ fn a_push_is_live_when_it_returns_and_a_rollback_undoes_it() {
     assert_eq!(values[1].as_deref(), Some(&b"two-599"[..]));
     assert_eq!(values[2], None);
 
-    let said = run_ok(words(&server, &["store", "rollback", "s"]));
+    let output = run_ok(words(&server, &["store", "rollback", "s"]));
     assert!(
-        said.starts_with(&format!("s version {first} is live again")),
-        "{said}"
+        output.starts_with(&format!("s version {first} is live again")),
+        "{output}"
     );
     assert_eq!(client.get("s:7").unwrap().unwrap(), b"one-7");
     run_ok(words(&server, &["store", "swap", "s", &second.to_string()]));
@@ -66,7 +66,7 @@ fn a_push_is_live_when_it_returns_and_a_rollback_undoes_it() {
 }
 
 #[test]
-fn what_is_live_is_live_after_a_crash() {
+fn the_live_version_survives_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = spawn_server(&data);
@@ -77,7 +77,7 @@ fn what_is_live_is_live_after_a_crash() {
 }
 
 #[test]
-fn the_store_commands_show_what_is_there() {
+fn the_store_commands_show_stores_versions_and_changes() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let say = |arguments: &[&str]| run_ok(words(&server, arguments));
@@ -126,7 +126,7 @@ fn absent_keys_and_stores_exit_with_3() {
 }
 
 #[test]
-fn a_gate_refuses_and_the_live_version_stays() {
+fn a_failed_gate_keeps_the_live_version() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let first = push(&server, folder.path(), "one", 100);
@@ -151,7 +151,7 @@ fn a_gate_refuses_and_the_live_version_stays() {
 }
 
 #[test]
-fn a_built_version_is_pushed_without_a_build_and_kept_aside_when_asked() {
+fn a_built_version_is_pushed_and_no_activate_keeps_it_inactive() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
@@ -177,8 +177,8 @@ fn a_built_version_is_pushed_without_a_build_and_kept_aside_when_asked() {
         &server.http,
         "--no-activate",
     ];
-    let said = run_ok(push);
-    assert!(said.contains("kept, not live"), "{said}");
+    let output = run_ok(push);
+    assert!(output.contains("kept, not live"), "{output}");
     assert!(server.resp().get("s:k").is_err());
     run_ok(["store", "swap", "s", "1", "--server", &server.http]);
     assert_eq!(server.resp().get("s:k").unwrap().unwrap(), b"v");
@@ -198,7 +198,7 @@ fn via_stages_the_version_until_it_is_pulled() {
     assert_eq!(staged(), 0, "the copy is removed");
     arguments.extend(["--min-records".to_owned(), "2".to_owned()]);
     let error = run_failing(4, arguments);
-    assert!(error.contains("is left, remove it"), "{error}");
+    assert!(error.contains("remains; remove it"), "{error}");
     assert_eq!(staged(), 1, "what was refused is left to be looked at");
 }
 
@@ -212,7 +212,7 @@ fn with_a_password_commands_and_clients_must_give_it() {
     let push = words(&server, &["push", input.to_str().unwrap()]);
     let error = run_failing(1, push.clone());
     assert!(
-        error.contains("asks for its password") && error.contains("LARDER_PASSWORD"),
+        error.contains("requires a password") && error.contains("LARDER_PASSWORD"),
         "{error}"
     );
     let given = larder()
@@ -229,7 +229,7 @@ fn with_a_password_commands_and_clients_must_give_it() {
         .map(String::as_str)
         .chain(["--password", "close"]);
     let error = run_failing(1, wrong);
-    assert!(error.contains("is not this server's"), "{error}");
+    assert!(error.contains("the password is wrong"), "{error}");
 
     assert_eq!(server.resp().get("s:k").unwrap_err().code(), Some("NOAUTH"));
     let client = |password: &str| {
@@ -248,14 +248,14 @@ fn with_a_password_commands_and_clients_must_give_it() {
 }
 
 #[test]
-fn nothing_does_not_replace_something_unless_it_is_meant() {
+fn an_empty_version_replaces_records_only_with_allow_empty() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     push(&server, folder.path(), "one", 10);
     let header = write_csv(folder.path(), "header.csv", []);
     let header = header.to_str().unwrap();
     let error = run_failing(4, words(&server, &["push", header]));
-    assert!(error.contains("the input holds no rows"), "{error}");
+    assert!(error.contains("the input has no rows"), "{error}");
     // For an empty version that was built elsewhere, the server's own gate applies.
     let built = folder.path().join("built");
     let build = [
@@ -283,7 +283,7 @@ fn nothing_does_not_replace_something_unless_it_is_meant() {
 }
 
 #[test]
-fn options_for_building_are_refused_with_a_built_version() {
+fn build_options_are_rejected_with_a_built_version() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
@@ -337,7 +337,7 @@ fn info_shows_the_files_that_were_pushed() {
 }
 
 #[test]
-fn a_built_version_of_another_store_or_with_a_part_missing_is_refused_before_it_is_pulled() {
+fn a_version_of_another_store_or_with_missing_files_is_rejected_before_the_pull() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
@@ -353,7 +353,7 @@ fn a_built_version_of_another_store_or_with_a_part_missing_is_refused_before_it_
     };
     let error = push(out, "t", 2);
     assert!(
-        error.contains("is a version of store s, and a version is of one store"),
+        error.contains("is a version of store s, so it cannot be pushed to another store"),
         "{error}"
     );
     let error = push(&format!("file://{out}"), "t", 2);
@@ -368,7 +368,7 @@ fn a_built_version_of_another_store_or_with_a_part_missing_is_refused_before_it_
 
 /// A missing version must not be reported as missing options for rows.
 #[test]
-fn a_version_that_is_not_there_is_told_so() {
+fn a_missing_version_is_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let push = |input: &str, code: i32| {
@@ -416,7 +416,7 @@ fn swap_rollback_and_remove_name_versions_alike() {
     }
     let error = run_failing(2, words(&server, &["store", "swap", "s", "newest"]));
     assert!(
-        error.contains("is no version; write a number such as 7"),
+        error.contains("is not a version; write a number such as 7"),
         "{error}"
     );
     run_failing(4, words(&server, &["store", "remove", "s", "live"]));
@@ -436,18 +436,18 @@ fn swap_rollback_and_remove_name_versions_alike() {
         words(&server, &["store", "get", "s", "7", "--version", "9"]),
     );
     // Messages contain the version's number, however the command names it.
-    let said = run_ok(words(&server, &["store", "diff", "s", "previous"]));
-    assert!(said.starts_with("s from version 1 to 3: "), "{said}");
-    let said = run_ok(words(&server, &["store", "remove", "s", "previous"]));
-    assert!(said.contains("s version 1 is removed"), "{said}");
-    let said = run_ok(words(&server, &["store", "remove", "s", "v2", "--json"]));
-    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said["removed"], 2);
+    let output = run_ok(words(&server, &["store", "diff", "s", "previous"]));
+    assert!(output.starts_with("s from version 1 to 3: "), "{output}");
+    let output = run_ok(words(&server, &["store", "remove", "s", "previous"]));
+    assert!(output.contains("s version 1 is removed"), "{output}");
+    let output = run_ok(words(&server, &["store", "remove", "s", "v2", "--json"]));
+    let output: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(output["removed"], 2);
     run_failing(2, words(&server, &["store", "remove", "s"]));
 }
 
 #[test]
-fn a_dump_that_damage_ends_says_what_tells() {
+fn a_dump_ended_by_damage_reports_the_damage() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = spawn_server(&data);
@@ -464,7 +464,7 @@ fn a_dump_that_damage_ends_says_what_tells() {
 }
 
 #[test]
-fn a_damaged_version_is_shown_and_not_returned_to() {
+fn a_damaged_version_is_listed_and_rejected_by_rollback() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = spawn_server(&data);
@@ -486,7 +486,7 @@ fn a_damaged_version_is_shown_and_not_returned_to() {
 }
 
 #[test]
-fn a_key_may_be_given_as_a_redis_client_writes_it() {
+fn a_key_is_accepted_in_the_form_of_a_redis_client() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = spawn_server(&data);

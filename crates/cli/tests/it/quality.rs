@@ -54,7 +54,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn each_gate_of_a_build_passes_and_refuses() {
+fn each_gate_of_a_build_accepts_and_rejects() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let (good, moved) = (
@@ -69,7 +69,7 @@ fn each_gate_of_a_build_passes_and_refuses() {
         (
             &["--min-records", "1600"],
             &["--min-records", "1601"],
-            "holds 1600 records and min_records asks for 1601",
+            "holds 1600 records and min_records requires 1601",
         ),
         (
             &["--max-nulls", "price:1%"],
@@ -99,16 +99,16 @@ fn each_gate_of_a_build_passes_and_refuses() {
         (
             &["--max-growth", "0%"],
             &["--max-nulls", "prize:5"],
-            "no row of the new version has it; its columns are sku, name, price",
+            "no row of the new version has; its columns are sku, name, price",
         ),
         (
             &["--max-shift", "0.1"],
             &["--no-profile", "--max-shift", "0.1"],
-            "the new version has no profile",
+            "the new version has none",
         ),
     ];
     let before = text(&at("before")).to_owned();
-    for (number, (passes, refuses, told)) in gates.into_iter().enumerate() {
+    for (number, (passes, refuses, output)) in gates.into_iter().enumerate() {
         let mut words = passes.to_vec();
         words.extend(["--against", &before]);
         run_ok(build(&good, &at(&format!("passed-{number}")), &words));
@@ -116,7 +116,7 @@ fn each_gate_of_a_build_passes_and_refuses() {
         let mut words = refuses.to_vec();
         words.extend(["--against", &before]);
         let error = run_failing(4, build(&good, &at("refused"), &words));
-        assert!(error.contains(told), "{refuses:?}: {error}");
+        assert!(error.contains(output), "{refuses:?}: {error}");
         assert!(error.contains("nothing was left"), "{error}");
         assert_eq!(
             files(folder.path()),
@@ -158,7 +158,7 @@ fn the_profile_of_a_build_is_in_its_manifest_and_threads_do_not_change_it() {
     let price = profile.column("price").expect("a column");
     assert_eq!((price.nulls, price.numbers), (32, 1568));
     let packed = manifest("packed", &["--values", "msgpack"]);
-    let told = |manifest: &Manifest| {
+    let output = |manifest: &Manifest| {
         let profile = manifest.profile().expect("a profile");
         let each = profile.columns.iter();
         each.map(|it| {
@@ -174,8 +174,8 @@ fn the_profile_of_a_build_is_in_its_manifest_and_threads_do_not_change_it() {
         .collect::<Vec<_>>()
     };
     assert_eq!(
-        told(&packed),
-        told(&one),
+        output(&packed),
+        output(&one),
         "MessagePack has the same columns"
     );
     let column = manifest("column", &["--value", "price", "--skip-nulls"]);
@@ -187,7 +187,7 @@ fn the_profile_of_a_build_is_in_its_manifest_and_threads_do_not_change_it() {
 }
 
 #[test]
-fn wrong_options_of_gates_are_told_before_anything_is_built() {
+fn wrong_gate_options_are_reported_before_the_build() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let input = prices(folder.path(), "rows", 0, 0);
@@ -216,9 +216,9 @@ fn wrong_options_of_gates_are_told_before_anything_is_built() {
             "cannot read the canary file",
         ),
     ];
-    for (code, words, told) in wrong {
+    for (code, words, output) in wrong {
         let error = run_failing(code, build(&input, &at("out"), words));
-        assert!(error.contains(told), "{words:?}: {error}");
+        assert!(error.contains(output), "{words:?}: {error}");
     }
     std::fs::create_dir(at("full")).unwrap();
     std::fs::write(at("full").join("mine"), "x").unwrap();
@@ -241,7 +241,7 @@ fn a_report_is_written_whether_the_version_passes_or_not() {
     run_ok(build(&good, &at("before"), &["--report", text(&report)]));
     let first = std::fs::read_to_string(&report).unwrap();
     assert!(
-        first.contains("no gate was asked") && first.contains("<svg"),
+        first.contains("no gates were requested") && first.contains("<svg"),
         "{first}"
     );
     assert!(
@@ -260,8 +260,8 @@ fn a_report_is_written_whether_the_version_passes_or_not() {
     run_failing(4, build(&moved, &at("refused"), &words));
     let page = std::fs::read_to_string(&report).unwrap();
     assert!(page.contains("1 of 3 gates refuse it"), "{page}");
-    for told in ["max_shift", "price", "refused", "before", "null before"] {
-        assert!(page.contains(told), "{told}");
+    for output in ["max_shift", "price", "refused", "before", "null before"] {
+        assert!(page.contains(output), "{output}");
     }
     for far in ["http://", "https://", "<script", "<link"] {
         assert!(!page.contains(far), "the page asks for nothing: {far}");
@@ -287,7 +287,7 @@ fn push(server: &Server, input: &Path, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn gates_of_a_push_compare_with_what_is_live() {
+fn gates_of_a_push_compare_with_the_live_version() {
     let folder = tempfile::tempdir().unwrap();
     let (good, moved) = (
         prices(folder.path(), "good", 16, 0),
@@ -308,13 +308,13 @@ fn gates_of_a_push_compare_with_what_is_live() {
         (&["--check", "/bin/false"], "/bin/false refuses the version"),
         (
             &["--max-shift", "prise:0.25"],
-            "no row of the new version has it",
+            "no row of the new version has",
         ),
     ];
-    for (gates, told) in refused {
+    for (gates, output) in refused {
         let error = run_failing(4, push(&server, &moved, gates));
         assert!(
-            error.contains(told) && error.contains("the live version is unchanged"),
+            error.contains(output) && error.contains("the live version is unchanged"),
             "{error}"
         );
         assert_eq!(value(), old);
@@ -333,7 +333,7 @@ fn gates_of_a_push_compare_with_what_is_live() {
 }
 
 #[test]
-fn gates_of_the_configuration_hold_for_every_push() {
+fn configured_gates_apply_to_every_push() {
     let folder = tempfile::tempdir().unwrap();
     let (good, moved) = (
         prices(folder.path(), "good", 16, 0),
@@ -363,7 +363,7 @@ fn gates_of_the_configuration_hold_for_every_push() {
 }
 
 #[test]
-fn the_program_of_the_configuration_refuses() {
+fn the_configured_program_rejects_versions() {
     let folder = tempfile::tempdir().unwrap();
     let good = prices(folder.path(), "good", 16, 0);
     let server = spawn_server_with(&folder.path().join("data"), |command| {
@@ -392,7 +392,7 @@ fn the_program_of_the_configuration_refuses() {
 }
 
 #[test]
-fn limits_of_a_configuration_that_are_none_are_told_at_the_start() {
+fn invalid_configured_limits_are_reported_at_startup() {
     let error = {
         let mut command = crate::support::larder();
         command.args(["config", "check"]);

@@ -116,8 +116,8 @@ fn the_redis_crate_gives_the_password() {
         let wrong = connect(&server, &format!(":close@HOST/?protocol={protocol}"));
         let wrong = wrong.err().expect("refused");
         // The crate has an error kind for a rejected AUTH, but not for a rejected HELLO.
-        let told = wrong.kind() == redis::ErrorKind::AuthenticationFailed
+        let output = wrong.kind() == redis::ErrorKind::AuthenticationFailed
             || wrong.code() == Some("WRONGPASS");
-        assert!(told, "{wrong}");
+        assert!(output, "{wrong}");
     }
 }

@@ -109,23 +109,23 @@ fn no_read_fails_when_a_node_dies() {
     std::thread::scope(|scope| {
         let stopping = Stop(&stop);
         let readers = [1, 2, 3].map(|seed| scope.spawn(move || reader(seed)));
-        let go_on = |reads: u64| {
+        let should_continue = |reads: u64| {
             let before = read.load(Ordering::Relaxed);
             while read.load(Ordering::Relaxed) < before + reads {
                 assert!(!readers.iter().any(|it| it.is_finished()), "a read failed");
                 std::thread::yield_now();
             }
         };
-        go_on(KEYS);
+        should_continue(KEYS);
         local.signal("-KILL", local.nodes()[1]["pid"].as_u64().unwrap());
         let has_changed = || {
             let status = run_ok(["cluster", "status", "--server", http]);
             status.contains("down") && status.contains("16,384 of 16,384 slots are served")
         };
         while !has_changed() {
-            go_on(1);
+            should_continue(1);
         }
-        go_on(10 * KEYS);
+        should_continue(10 * KEYS);
         drop(stopping);
     });
     let counts = client.counts();

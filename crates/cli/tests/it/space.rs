@@ -83,7 +83,7 @@ impl Fixture {
     }
 
     #[track_caller]
-    fn ask(&self, words: &[&str]) -> Reply {
+    fn send(&self, words: &[&str]) -> Reply {
         let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.server.resp().command(&parts).unwrap()
     }
@@ -91,11 +91,11 @@ impl Fixture {
     /// Creates a space from the arguments of FT.CREATE.
     fn create(&self, words: &str) {
         let words: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.split(' ')).collect();
-        self.ask(&words);
+        self.send(&words);
     }
 
     fn text(&self, words: &[&str]) -> String {
-        shown(&self.ask(words))
+        shown(&self.send(words))
     }
 }
 
@@ -117,18 +117,18 @@ id;name;city;latitude;longitude;price;tags;opened
 ";
 
 #[test]
-fn a_file_is_loaded_into_a_space_made_for_it_and_again_changes_nothing() {
+fn a_file_is_loaded_into_a_created_space_and_a_second_load_changes_nothing() {
     let fixture = Fixture::new();
     let file = fixture.file("hotels.csv", HOTELS);
     let load = [
         "load", &file, "--space", "hotels", "--prefix", "hotel:", "--create",
     ];
-    let told = fixture.space(&load);
+    let output = fixture.space(&load);
     assert!(
-        told.starts_with(
+        output.starts_with(
             "FT.CREATE hotels PREFIX 1 hotel: SCHEMA name TEXT city TAG price NUMERIC tags TAG SEPARATOR '|' opened TIMESTAMP location GEO\nloaded 3 objects into hotels, in "
         ),
-        "{told}"
+        "{output}"
     );
     let find = |query: &str| fixture.text(&["FT.SEARCH", "hotels", query, "NOCONTENT"]);
     let all = || {
@@ -145,11 +145,11 @@ fn a_file_is_loaded_into_a_space_made_for_it_and_again_changes_nothing() {
         "id 2 name A House with a Garden city Rome latitude 41.8 longitude 12.4 price 80 opened 1999-12-31 location 12.4,41.8"
     );
     // The second load replaces a changed object by the file's values, and keeps fields that the file does not have.
-    fixture.ask(&["HSET", "hotel:2", "price", "1", "tags", "gym", "more", "x"]);
-    let told = fixture.space(&load);
+    fixture.send(&["HSET", "hotel:2", "price", "1", "tags", "gym", "more", "x"]);
+    let output = fixture.space(&load);
     assert!(
-        told.starts_with("loaded 3 objects into hotels, in "),
-        "{told}"
+        output.starts_with("loaded 3 objects into hotels, in "),
+        "{output}"
     );
     assert_eq!(fixture.text(&["HDEL", "hotel:2", "more"]), "1");
     let after: BTreeSet<_> = all().split(' ').map(str::to_owned).collect();
@@ -175,7 +175,7 @@ fn a_json_list_in_a_csv_column_is_proposed_and_loaded_as_tags() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
+fn invalid_rows_are_reported_with_their_line_and_write_nothing() {
     let fixture = Fixture::new();
     let file = fixture.file("bad.csv", "id,price\n1,80\n2,cheap\n3,90\n,7\n");
     let load = |more: &[&'static str]| {
@@ -201,23 +201,23 @@ fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
     assert_eq!(fixture.text(&["FT._LIST"]), "", "it was not declared");
     let line = load(&["--on-error", "skip", "--json"]);
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let told: serde_json::Value = serde_json::from_str(&fixture.space(&line)).unwrap();
-    assert_eq!(told["objects"], 2);
-    assert_eq!(told["skipped"], 2);
-    let errors = told["errors"].as_array().unwrap();
+    let stdout: serde_json::Value = serde_json::from_str(&fixture.space(&line)).unwrap();
+    assert_eq!(stdout["objects"], 2);
+    assert_eq!(stdout["skipped"], 2);
+    let errors = stdout["errors"].as_array().unwrap();
     assert!(
         errors[0].as_str().unwrap().contains("bad.csv, line 3: "),
-        "{told}"
+        "{stdout}"
     );
     assert!(
         errors[1]
             .as_str()
             .unwrap()
             .ends_with("bad.csv, line 5: key column \"id\" is empty; every object needs a key"),
-        "{told}"
+        "{stdout}"
     );
     // An error from the server is reported with its row.
-    fixture.ask(&["SET", "h:3", "a string"]);
+    fixture.send(&["SET", "h:3", "a string"]);
     let why = fixture.failing(
         1,
         &[
@@ -248,18 +248,18 @@ fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
     ] {
         let output = run(fixture.arguments(&line));
         assert!(!output.status.success());
-        let told = text(&output.stderr);
-        assert!(told.contains(why), "{told}");
+        let stdout = text(&output.stderr);
+        assert!(stdout.contains(why), "{stdout}");
     }
 }
 
 #[test]
-fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
+fn a_dump_restores_every_byte_and_every_expiry() {
     let fixture = Fixture::new();
     fixture.create("hotels PREFIX 1 hotel: SUBSPACES 1 city SCHEMA city TAG CASESENSITIVE price NUMERIC SORTABLE");
     for number in 0..1_500 {
         let (key, price) = (format!("hotel:{number}"), (number % 97).to_string());
-        fixture.ask(&[
+        fixture.send(&[
             "HSET",
             &key,
             "city",
@@ -299,7 +299,7 @@ fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
         b"\xfd",
     ])
     .unwrap();
-    fixture.ask(&["PEXPIREAT", "hotel:7", "4102444800000"]);
+    fixture.send(&["PEXPIREAT", "hotel:7", "4102444800000"]);
     let fields = |key: &[u8]| {
         let reply = resp.command(&[b"HGETALL", key]).unwrap();
         let Reply::Array(items) = reply else {
@@ -320,18 +320,18 @@ fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
     let before = keys.map(fields);
     for name in ["hotels.parquet", "hotels.csv", "hotels.jsonl"] {
         let file = fixture.path(name);
-        let told = fixture.space(&["dump", "--space", "hotels", "-o", &file]);
+        let output = fixture.space(&["dump", "--space", "hotels", "-o", &file]);
         assert!(
-            told.starts_with("dumped 1,501 objects of hotels to "),
-            "{told}"
+            output.starts_with("dumped 1,501 objects of hotels to "),
+            "{output}"
         );
         assert!(!std::path::Path::new(&format!("{file}.part")).exists());
-        fixture.ask(&["FT.DROPINDEX", "hotels", "DD"]);
+        fixture.send(&["FT.DROPINDEX", "hotels", "DD"]);
         assert_eq!(fixture.text(&["DBSIZE"]), "0");
-        let told = fixture.space(&["load", &file, "--space", "hotels", "--create"]);
+        let output = fixture.space(&["load", &file, "--space", "hotels", "--create"]);
         assert!(
-            told.contains("SUBSPACES 1 city SCHEMA city TAG CASESENSITIVE"),
-            "{told}"
+            output.contains("SUBSPACES 1 city SCHEMA city TAG CASESENSITIVE"),
+            "{output}"
         );
         assert_eq!(fixture.text(&["DBSIZE"]), "1501", "{name}");
         assert_eq!(keys.map(fields), before, "{name}");
@@ -377,7 +377,7 @@ fn a_dump_right_after_a_space_is_declared_has_all_objects() {
 fn documents_are_dumped_and_loaded_back_and_made_of_rows() {
     let fixture = Fixture::new();
     fixture.create("docs ON JSON PREFIX 1 doc: SCHEMA $.price AS price NUMERIC");
-    fixture.ask(&[
+    fixture.send(&[
         "JSON.SET",
         "doc:1",
         "$",
@@ -392,7 +392,7 @@ fn documents_are_dumped_and_loaded_back_and_made_of_rows() {
     let file = fixture.path("docs.jsonl");
     fixture.space(&["dump", "--space", "docs", "-o", &file]);
     let before = fixture.text(&["JSON.GET", "doc:1"]);
-    fixture.ask(&["FT.DROPINDEX", "docs", "DD"]);
+    fixture.send(&["FT.DROPINDEX", "docs", "DD"]);
     fixture.space(&["load", &file, "--space", "docs", "--create"]);
     assert_eq!(fixture.text(&["JSON.GET", "doc:1"]), before);
     let found = fixture.text(&["FT.SEARCH", "docs", "@price:[8 9]", "NOCONTENT"]);
@@ -400,7 +400,7 @@ fn documents_are_dumped_and_loaded_back_and_made_of_rows() {
 }
 
 #[test]
-fn the_last_row_of_a_key_counts_and_many_rows_come_whole() {
+fn the_last_row_of_a_key_wins_and_many_rows_load_completely() {
     let fixture = Fixture::new();
     let mut rows = String::from("id,number,none\n");
     for number in 0..6_000 {
@@ -416,8 +416,9 @@ fn the_last_row_of_a_key_counts_and_many_rows_come_whole() {
 /// Published lists of classified French accommodation, and of homes in Dublin.
 #[test]
 fn real_hotels_are_loaded_found_dumped_and_loaded_back() {
-    let french = larder_testing::data("hotels/france-hebergements-classes-2017.csv.zst");
-    let dublin = larder_testing::data("hotels/airbnb-dublin-2021-09-listings-detailed.csv.zst");
+    let french = larder_testing::external_data("hotels/france-hebergements-classes-2017.csv.zst");
+    let dublin =
+        larder_testing::external_data("hotels/airbnb-dublin-2021-09-listings-detailed.csv.zst");
     let (Some(french), Some(dublin)) = (french, dublin) else {
         return;
     };
@@ -429,14 +430,14 @@ fn real_hotels_are_loaded_found_dumped_and_loaded_back() {
         ];
         fixture.space(&[&line[..], more].concat())
     };
-    let told = load(
+    let output = load(
         french.to_str().unwrap(),
         "french",
         &["--key", "{#}", "--geo", "coordonnees=lat,lon"],
     );
-    assert!(told.contains("loaded 18,421 objects"), "{told}");
-    let told = load(dublin.to_str().unwrap(), "dublin", &[]);
-    assert!(told.contains("loaded 7,256 objects"), "{told}");
+    assert!(output.contains("loaded 18,421 objects"), "{output}");
+    let output = load(dublin.to_str().unwrap(), "dublin", &[]);
+    assert!(output.contains("loaded 7,256 objects"), "{output}");
     let count = |space: &str, query: &str| {
         let found = fixture.text(&["FT.SEARCH", space, query, "LIMIT", "0", "0"]);
         found.parse::<usize>().unwrap()
@@ -463,9 +464,9 @@ fn real_hotels_are_loaded_found_dumped_and_loaded_back() {
     assert!(rooms > 500 && rooms < all, "{rooms} of {all}");
     let file = fixture.path("french.parquet");
     fixture.space(&["dump", "--space", "french", "-o", &file]);
-    fixture.ask(&["FT.DROPINDEX", "french", "DD"]);
-    let told = fixture.space(&["load", &file, "--space", "french", "--create"]);
-    assert!(told.contains("loaded 18,421 objects"), "{told}");
+    fixture.send(&["FT.DROPINDEX", "french", "DD"]);
+    let output = fixture.space(&["load", &file, "--space", "french", "--create"]);
+    assert!(output.contains("loaded 18,421 objects"), "{output}");
     let lourdes = towns.iter().filter(|it| *it == "lourdes").count();
     assert_eq!(count("french", "@COMMUNE:{lourdes}"), lourdes);
     assert_eq!(count("french", "@coordonnees:[2.35 48.85 10 km]"), near);

@@ -17,7 +17,7 @@ fn server(folder: &Path) -> Server {
     })
 }
 
-fn say(server: &Server, line: &str) -> String {
+fn send(server: &Server, line: &str) -> String {
     let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     match server.resp().command(&parts) {
         Ok(reply) => shown(&reply),
@@ -34,7 +34,7 @@ pub fn shown(reply: &Reply) -> String {
 }
 
 fn is_filling(server: &Server) -> bool {
-    let info = say(server, "FT.INFO hotels");
+    let info = send(server, "FT.INFO hotels");
     assert!(info.contains("|subspaces|"), "{info}");
     info.contains("|filling|")
 }
@@ -76,8 +76,8 @@ pub fn planned_at(folder: &Path, http: &str, more: &[&str]) -> String {
         "--workload",
         workload.to_str().unwrap(),
     ];
-    let asked = ["--server", http];
-    let printed = run_ok([&plan[..], &asked, more].concat());
+    let arguments = ["--server", http];
+    let printed = run_ok([&plan[..], &arguments, more].concat());
     let file = folder.join("plan.json");
     std::fs::write(&file, printed).unwrap();
     file.to_str().unwrap().to_owned()
@@ -100,7 +100,7 @@ pub fn applying_at(http: &str, more: &[&str]) -> Child {
 }
 
 #[test]
-fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
+fn a_plan_is_applied_once_and_an_unusable_plan_is_rejected_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     declare(&server, 1200);
@@ -111,7 +111,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
     };
     // Without a terminal, there is no confirmation prompt.
     let error = run_failing(2, apply(&[&plan]));
-    assert!(error.contains("nothing is done without --yes"), "{error}");
+    assert!(error.contains("pass --yes to apply a plan"), "{error}");
     assert!(!is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--space", "inns"]));
     assert!(
@@ -127,7 +127,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
     let error = run_failing(1, apply(&[workload.to_str().unwrap()]));
     assert!(error.contains("is no plan: "), "{error}");
     // Another change is in progress.
-    say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
+    send(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
     assert!(is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(
@@ -135,22 +135,22 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
             && error.contains("--cancel --space hotels"),
         "{error}"
     );
-    let told = run_ok(apply(&["--cancel", "--space", "hotels"]));
-    assert_eq!(told, "hotels keeps stars; rating:2 is dropped\n");
+    let output = run_ok(apply(&["--cancel", "--space", "hotels"]));
+    assert_eq!(output, "hotels keeps stars; rating:2 is dropped\n");
     let error = run_failing(4, apply(&["--cancel", "--space", "hotels"]));
     assert!(error.contains("there is nothing to cancel"), "{error}");
-    let told = run_ok(apply(&[&plan, "--yes"]));
+    let output = run_ok(apply(&[&plan, "--yes"]));
     for part in [
         "hotels: 1,200 objects\n",
-        "\ncomes  city:",
-        "\ngoes   stars:6",
+        "\nadded   city:",
+        "\ndropped stars:6",
         "ops/s",
         "to copy: ",
         "costs are guesses",
         "indexes stay as they are",
         "hotels has city:",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     assert!(!is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
@@ -159,22 +159,22 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
         "{error}"
     );
     // The space no longer has the plan's attributes.
-    say(&server, "FT.DROPINDEX hotels");
-    say(&server, "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG");
+    send(&server, "FT.DROPINDEX hotels");
+    send(&server, "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG");
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(
-        error.contains("hotels cannot have ") && error.contains("\"price\" is no attribute"),
+        error.contains("hotels cannot have ") && error.contains("\"price\" is not an attribute"),
         "{error}"
     );
     let plan = planned(folder.path(), &server, &["--thesis"]);
     let error = run_failing(2, apply(&[&plan]));
-    assert!(error.contains("say it with --space"), "{error}");
+    assert!(error.contains("name the space with --space"), "{error}");
     let error = run_failing(4, apply(&[&plan, "--space", "hotels"]));
     assert!(error.contains("plan without --thesis"), "{error}");
 }
 
 #[test]
-fn indexes_that_a_plan_chose_are_built_and_those_of_other_plans_stay() {
+fn indexes_chosen_by_a_plan_are_built_and_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     declare(&server, 1200);
@@ -183,23 +183,23 @@ fn indexes_that_a_plan_chose_are_built_and_those_of_other_plans_stay() {
         words.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     let indexes = || {
-        let info = say(&server, "FT.INFO hotels");
+        let info = send(&server, "FT.INFO hotels");
         let rest = info.split("|INDEX|").nth(1).map(str::to_owned);
         let words = rest.as_deref().map(|it| it.split("|SCHEMA|").next());
         words.flatten().map(str::to_owned)
     };
     let plan = planned(folder.path(), &server, &["--space", "hotels", "--indexes"]);
-    let told = run_ok(apply(&[&plan, "--yes", "--keep-indexes"]));
-    assert!(told.contains("indexes stay as they are"), "{told}");
+    let output = run_ok(apply(&[&plan, "--yes", "--keep-indexes"]));
+    assert!(output.contains("indexes stay as they are"), "{output}");
     assert_eq!(indexes(), None);
-    let told = run_ok(apply(&[&plan, "--yes"]));
+    let output = run_ok(apply(&[&plan, "--yes"]));
     assert!(
-        told.contains("indexes that go: ") && told.contains(", indexes of city"),
-        "{told}"
+        output.contains("dropped indexes: ") && output.contains(", indexes of city"),
+        "{output}"
     );
     let built = indexes().expect("they are others");
     assert!(built.contains("city"), "{built}");
-    assert!(!say(&server, "FT.INFO hotels").contains("|indexing|1|"));
+    assert!(!send(&server, "FT.INFO hotels").contains("|indexing|1|"));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(error.contains("there is nothing to apply"), "{error}");
     // A plan that matches the existing subspaces changes nothing.
@@ -210,7 +210,7 @@ fn indexes_that_a_plan_chose_are_built_and_those_of_other_plans_stay() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_told_of_and_waited_for() {
+fn an_unresponsive_server_is_reported_and_awaited() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     declare(&server, 1200);
@@ -225,12 +225,11 @@ fn a_server_that_does_not_answer_is_told_of_and_waited_for() {
         // The change completed before the kill.
         return;
     }
-    let mut told = BufReader::new(applying.stderr.take().unwrap()).lines();
-    if let Some(line) = told.next() {
+    let mut output = BufReader::new(applying.stderr.take().unwrap()).lines();
+    if let Some(line) = output.next() {
         let line = line.unwrap();
         assert!(
-            line.contains("the server has not answered for ")
-                && line.contains("it is tried again for "),
+            line.contains("the server has not answered for ") && line.contains("retrying for "),
             "{line}"
         );
     }
@@ -239,7 +238,7 @@ fn a_server_that_does_not_answer_is_told_of_and_waited_for() {
 }
 
 #[test]
-fn a_change_whose_reply_was_lost_is_looked_for_and_not_given_up() {
+fn a_change_whose_reply_was_lost_is_verified_and_continued() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     declare(&server, 300);
@@ -258,8 +257,8 @@ fn a_change_whose_reply_was_lost_is_looked_for_and_not_given_up() {
         assert!(told.contains("hotels has city:"), "{told}{error}");
         assert!(!is_filling(&server));
         // Switches to other subspaces, so that the next round can apply the plan again.
-        say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
-        while !say(&server, "FT.ALTER hotels SUBSPACES SWITCH").contains("OK") {
+        send(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
+        while !send(&server, "FT.ALTER hotels SUBSPACES SWITCH").contains("OK") {
             std::thread::yield_now();
         }
     }
@@ -284,7 +283,7 @@ fn http_that_names(resp: &str) -> String {
 }
 
 #[test]
-fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
+fn a_killed_apply_continues_when_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = server(folder.path());
     declare(&server, 1200);
@@ -300,19 +299,19 @@ fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
     server = self::server(folder.path());
     // A change in progress is continued without a confirmation.
     let again = applying(&server, &[&plan]).wait_with_output().unwrap();
-    let (told, error) = (text(&again.stdout), text(&again.stderr));
+    let (output, error) = (text(&again.stdout), text(&again.stderr));
     let is_done = if again.status.success() {
-        told.contains("hotels: goes on to city:") && told.contains("hotels has city:")
+        output.contains("hotels: continues with city:") && output.contains("hotels has city:")
     } else {
         // The change completed before the kill.
         error.contains("has the subspaces of this plan already")
     };
-    assert!(is_done, "{told}{error}");
+    assert!(is_done, "{output}{error}");
     assert!(!is_filling(&server));
 }
 
 #[test]
-fn what_is_done_is_followed_when_it_is_worth_it() {
+fn watch_applies_a_plan_when_the_gain_is_worth_it() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     declare(&server, 300);
@@ -327,15 +326,15 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
         &[&watch[..], &more, &[deployment.to_str().unwrap()]].concat(),
     );
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| search_until(&server, &is_done));
         // Waits for the message of a change, or the end.
         let has_changed = |line: &String| line.contains("hotels has city:");
-        while !told.last().is_some_and(has_changed) {
+        while !output.last().is_some_and(has_changed) {
             match lines.next() {
-                Some(line) => told.push(line.unwrap()),
+                Some(line) => output.push(line.unwrap()),
                 None => break,
             }
         }
@@ -343,20 +342,20 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
     });
     interrupt(&watching);
     let ended = watching.wait_with_output().unwrap();
-    let told = told.join("\n");
+    let output = output.join("\n");
     assert!(
-        told.contains(" with city:")
-            && told.contains(": now\n")
-            && told.contains("hotels has city:"),
-        "{told}{}",
+        output.contains(" with city:")
+            && output.contains(": now\n")
+            && output.contains("hotels has city:"),
+        "{output}{}",
         text(&ended.stderr)
     );
-    let explained = say(&server, "FT.EXPLAIN hotels @city:{c7}");
+    let explained = send(&server, "FT.EXPLAIN hotels @city:{c7}");
     assert!(explained.contains("subspace city"), "{explained}");
 }
 
 #[test]
-fn watching_goes_on_when_the_objects_outgrow_the_storage() {
+fn watch_continues_when_the_objects_exceed_the_storage_limit() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     declare(&server, 10);
@@ -367,18 +366,18 @@ fn watching_goes_on_when_the_objects_outgrow_the_storage() {
     let mut watching = applying(&server, &[&watch[..], &deployment].concat());
     let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
     let is_done = AtomicBool::new(false);
-    let told: Vec<String> = std::thread::scope(|scope| {
+    let output: Vec<String> = std::thread::scope(|scope| {
         scope.spawn(|| search_until(&server, &is_done));
         let refused =
             |line: &String| line.contains("hotels: not planned") && line.contains("raise it");
-        let told = lines.map_while(Result::ok).filter(refused).take(2);
-        let told = told.collect();
+        let output = lines.map_while(Result::ok).filter(refused).take(2);
+        let output = output.collect();
         is_done.store(true, Ordering::Relaxed);
-        told
+        output
     });
     interrupt(&watching);
     let ended = watching.wait_with_output().unwrap();
-    assert_eq!(told.len(), 2, "{told:?}{}", text(&ended.stderr));
+    assert_eq!(output.len(), 2, "{output:?}{}", text(&ended.stderr));
 }
 
 /// Searches for all cities in turn. With a single city, all searches would be on one server, which no subspace makes

@@ -14,17 +14,17 @@ const HOTELS: usize = 1200;
 fn started(folder: &Path, more: &[&str]) -> Option<Local> {
     let local = Local::start_with(&folder.join("data"), 3, more)?;
     let created = "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG stars NUMERIC price NUMERIC";
-    assert_eq!(say(&local, 0, created), "Simple(\"OK\")");
+    assert_eq!(send(&local, 0, created), "Simple(\"OK\")");
     for number in 0..HOTELS {
         let (city, stars) = (number % 50, number % 6);
         let line = format!("HSET hotel:{number} city c{city} stars {stars} price {number}");
-        assert_eq!(say(&local, number % 3, &line), "Integer(3)");
+        assert_eq!(send(&local, number % 3, &line), "Integer(3)");
     }
     Some(local)
 }
 
-fn say(local: &Local, at: usize, line: &str) -> String {
-    let answered = local.ask(at, line);
+fn send(local: &Local, at: usize, line: &str) -> String {
+    let answered = local.send(at, line);
     answered.map_or_else(|error| error.to_string(), |reply| shown(&reply))
 }
 
@@ -34,12 +34,12 @@ const FOUND: &str = "Integer(24)|";
 /// Checks that each of these nodes has the new subspaces and finds all objects.
 fn ensure_applied(local: &Local, nodes: Range<usize>) {
     for at in nodes {
-        let info = say(local, at, "FT.INFO hotels");
+        let info = send(local, at, "FT.INFO hotels");
         assert!(
             info.contains("|subspaces|city:") && !info.contains("|filling|"),
             "{info}"
         );
-        assert_eq!(say(local, at, SEARCH), FOUND);
+        assert_eq!(send(local, at, SEARCH), FOUND);
     }
 }
 
@@ -53,33 +53,33 @@ fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
     let http = local.http(0);
     let plan = planned_at(folder.path(), http, &OF_HOTELS);
     let is_over = AtomicBool::new(false);
-    let told = std::thread::scope(|scope| {
+    let output = std::thread::scope(|scope| {
         let (local, is_over) = (&local, &is_over);
         let searches = scope.spawn(move || {
             let mut done = 0;
             while done == 0 || !is_over.load(Ordering::Relaxed) {
                 // Every node finds all hotels of a city, regardless of the fill in progress.
-                assert_eq!(say(local, done % 3, SEARCH), FOUND, "after {done}");
+                assert_eq!(send(local, done % 3, SEARCH), FOUND, "after {done}");
                 let price = format!("HSET hotel:{} price {}", done % HOTELS, done + 5000);
                 assert_eq!(
-                    say(local, (done + 1) % 3, &price),
+                    send(local, (done + 1) % 3, &price),
                     "Integer(0)",
                     "after {done}"
                 );
                 done += 1;
             }
         });
-        let told = run_ok(["space", "apply", "--server", http, &plan, "--yes"]);
+        let output = run_ok(["space", "apply", "--server", http, &plan, "--yes"]);
         is_over.store(true, Ordering::Relaxed);
         searches.join().expect("all are answered");
-        told
+        output
     });
     assert!(
-        told.contains("\ncomes  city:") && told.contains("hotels has city:"),
-        "{told}"
+        output.contains("\nadded   city:") && output.contains("hotels has city:"),
+        "{output}"
     );
     ensure_applied(&local, 0..3);
-    let explained = say(&local, 1, "FT.EXPLAIN hotels @city:{c7}");
+    let explained = send(&local, 1, "FT.EXPLAIN hotels @city:{c7}");
     assert!(explained.contains("subspace city"), "{explained}");
     assert_eq!(local.end("-TERM"), Some(0));
 }
@@ -110,10 +110,10 @@ fn break_and_apply(fault: &Fault) {
         local.signal("-CONT", pid);
     }
     let ended = applying.wait_with_output().unwrap();
-    let (told, error) = (text(&ended.stdout), text(&ended.stderr));
+    let (output, error) = (text(&ended.stdout), text(&ended.stderr));
     assert!(
-        ended.status.success() && told.contains("hotels has city:"),
-        "{told}{error}"
+        ended.status.success() && output.contains("hotels has city:"),
+        "{output}{error}"
     );
     let left = if fault.is_mended { 0..3 } else { 0..2 };
     if fault.is_mended {
@@ -131,7 +131,7 @@ fn last_node(local: &Local) -> u64 {
 }
 
 fn etcd(local: &Local) -> u64 {
-    local.told["etcd_pid"].as_u64().expect("a number")
+    local.ready["etcd_pid"].as_u64().expect("a number")
 }
 
 fn is_node_down(local: &Local) -> bool {
@@ -139,11 +139,11 @@ fn is_node_down(local: &Local) -> bool {
 }
 
 fn is_refused(local: &Local) -> bool {
-    say(local, 0, SEARCH).contains("CLUSTERDOWN")
+    send(local, 0, SEARCH).contains("CLUSTERDOWN")
 }
 
 #[test]
-fn a_plan_is_applied_to_its_end_though_a_node_is_killed() {
+fn a_plan_is_applied_despite_a_killed_node() {
     break_and_apply(&Fault {
         of: last_node,
         signal: "-KILL",
@@ -153,7 +153,7 @@ fn a_plan_is_applied_to_its_end_though_a_node_is_killed() {
 }
 
 #[test]
-fn a_plan_is_applied_to_its_end_though_a_node_stands_still_for_a_while() {
+fn a_plan_is_applied_despite_a_paused_node() {
     break_and_apply(&Fault {
         of: last_node,
         signal: "-STOP",
@@ -163,7 +163,7 @@ fn a_plan_is_applied_to_its_end_though_a_node_stands_still_for_a_while() {
 }
 
 #[test]
-fn a_plan_is_applied_to_its_end_though_etcd_is_away_for_a_while() {
+fn a_plan_is_applied_despite_an_etcd_outage() {
     break_and_apply(&Fault {
         of: etcd,
         signal: "-STOP",

@@ -9,11 +9,11 @@ use larder_client::RespClient;
 use crate::support::{Server, larder, run_failing, run_ok, spawn_server, text};
 
 #[test]
-fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
+fn an_interrupted_calibration_leaves_no_objects_and_a_concurrent_one_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(folder.path());
     let resp = server.resp();
-    let shown = |line: &str| ask(&resp, line);
+    let shown = |line: &str| send(&resp, line);
     let empty = shown("FT._LIST");
     let file = folder.path().join("servers.toml");
     let calibration = measuring(&server, &file);
@@ -24,12 +24,12 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
     );
     interrupt(&calibration);
     let done = calibration.wait_with_output().unwrap();
-    let told = text(&done.stderr);
-    assert_eq!(done.status.code(), Some(130), "{told}");
+    let output = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{output}");
     assert!(
-        told.contains("the measurements are lost unless they are complete")
-            && told.contains("nothing was left behind"),
-        "{told}"
+        output.contains("the measurements are lost unless they are complete")
+            && output.contains("no partial output was left"),
+        "{output}"
     );
     assert_eq!(
         (shown("FT._LIST"), shown("DBSIZE")),
@@ -59,7 +59,7 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
 }
 
 #[test]
-fn a_second_interrupt_ends_a_calibration_immediately_and_names_what_removes_its_objects() {
+fn a_second_interrupt_ends_a_calibration_immediately_and_names_the_cleanup_command() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let file = folder.path().join("servers.toml");
@@ -81,12 +81,12 @@ fn a_second_interrupt_ends_a_calibration_immediately_and_names_what_removes_its_
     assert!(!file.exists());
     server.signal("-CONT");
     run_ok(["space", "calibrate", "--clean", "--server", &server.http]);
-    assert_eq!(ask(&server.resp(), "DBSIZE"), "0");
+    assert_eq!(send(&server.resp(), "DBSIZE"), "0");
 }
 
 #[test]
-fn a_calibration_is_a_deployment_to_plan_for() {
-    if !larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it measures for a minute") {
+fn a_calibration_is_usable_as_a_deployment() {
+    if !larder_testing::is_enabled("LARDER_SLOW_TESTS", "it measures for a minute") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -96,10 +96,10 @@ fn a_calibration_is_a_deployment_to_plan_for() {
         folder.path().join("w.toml"),
     );
     let (file, workload) = (file.to_str().unwrap(), workload.to_str().unwrap());
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let at = ["--server", &server.http, "-o", file];
     run_ok([&["space", "calibrate", "--objects", "25500"], &at[..]].concat());
-    eprintln!("measured in {:?}", begun.elapsed());
+    eprintln!("measured in {:?}", started.elapsed());
     let resp = server.resp();
     let left = shown_reply(&resp.command(&[b"DBSIZE"]).unwrap());
     assert_eq!(left, "0");
@@ -127,7 +127,7 @@ fn measuring(server: &Server, file: &Path) -> Child {
         .spawn()
         .unwrap();
     let resp = server.resp();
-    while ask(&resp, "DBSIZE") != "20000" {
+    while send(&resp, "DBSIZE") != "20000" {
         let ended = calibration.try_wait().unwrap();
         assert!(ended.is_none(), "it has ended: {ended:?}");
         std::thread::yield_now();
@@ -141,7 +141,7 @@ fn interrupt(calibration: &Child) {
     assert!(sent.success());
 }
 
-fn ask(resp: &RespClient, line: &str) -> String {
+fn send(resp: &RespClient, line: &str) -> String {
     let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     shown_reply(&resp.command(&parts).unwrap())
 }

@@ -15,7 +15,7 @@ fn a_space_of_a_cluster_is_loaded_recorded_dumped_and_loaded_back() {
     let Some(local) = Local::start_with(&folder.path().join("data"), 3, &threads) else {
         return;
     };
-    let ask = |at: usize, line: &str| local.ask(at, line).expect(line);
+    let ask = |at: usize, line: &str| local.send(at, line).expect(line);
     let space = |at: usize, words: &[&str]| {
         run_ok([&["space"], words, &["--server", local.http(at)]].concat())
     };
@@ -38,8 +38,11 @@ fn a_space_of_a_cluster_is_loaded_recorded_dumped_and_loaded_back() {
     let into = [
         "load", file, "--space", "hotels", "--prefix", "hotel:", "--create",
     ];
-    let told = space(0, &into);
-    assert!(told.contains("loaded 3,000 objects into hotels"), "{told}");
+    let output = space(0, &into);
+    assert!(
+        output.contains("loaded 3,000 objects into hotels"),
+        "{output}"
+    );
     find_all();
     // Each search and write is recorded once, whichever node received it.
     ask(1, "SPACE.RECORD START hotels SECONDS 600");
@@ -65,11 +68,17 @@ fn a_space_of_a_cluster_is_loaded_recorded_dumped_and_loaded_back() {
     }
     let dumped = folder.path().join("hotels.parquet");
     let dumped = dumped.to_str().unwrap();
-    let told = space(1, &["dump", "--space", "hotels", "-o", dumped]);
-    assert!(told.starts_with("dumped 3,000 objects of hotels"), "{told}");
+    let output = space(1, &["dump", "--space", "hotels", "-o", dumped]);
+    assert!(
+        output.starts_with("dumped 3,000 objects of hotels"),
+        "{output}"
+    );
     ask(2, "FT.DROPINDEX hotels DD");
-    let told = space(2, &["load", dumped, "--space", "hotels", "--create"]);
-    assert!(told.contains("loaded 3,000 objects into hotels"), "{told}");
+    let output = space(2, &["load", dumped, "--space", "hotels", "--create"]);
+    assert!(
+        output.contains("loaded 3,000 objects into hotels"),
+        "{output}"
+    );
     find_all();
     assert_eq!(local.end("-TERM"), Some(0));
 }

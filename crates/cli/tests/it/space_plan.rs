@@ -111,16 +111,16 @@ fn a_plan_repeats_the_warnings_of_its_calibration_and_calls_no_guess_proven() {
 }
 
 #[test]
-fn a_plan_from_a_part_of_the_operations_says_so() {
+fn a_plan_from_an_incomplete_recording_has_a_warning() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = std::fs::read_to_string(example()).unwrap();
+    let complete = std::fs::read_to_string(example()).unwrap();
     let part = file(
         folder.path(),
         "part.toml",
-        &format!("unrecorded = 5\n{whole}"),
+        &format!("unrecorded = 5\n{complete}"),
     );
     let plan = run_ok(["space", "plan", "--workload", &part]);
-    let warning = "of the recorded operations are of rare classes, which the workload leaves out";
+    let warning = "of the recorded operations belong to rare classes, which the workload omits";
     assert!(plan.contains(warning) && !plan.contains("proven"), "{plan}");
 }
 
@@ -141,17 +141,17 @@ fn a_storage_limit_that_no_plan_satisfies_is_refused() {
         "--deployment",
         &small,
     ];
-    let told = run_failing(1, words);
+    let output = run_failing(1, words);
     let start = "larder: deployment: storage_bytes_max: 1000 bytes are too few: 256000 objects";
     assert!(
-        told.starts_with(start) && told.contains("raise it to at least "),
-        "{told}"
+        output.starts_with(start) && output.contains("raise it to at least "),
+        "{output}"
     );
 }
 
 /// The workload A1 of the thesis, and the output of the thesis's program for it.
 #[test]
-fn with_thesis_the_numbers_are_the_theses() {
+fn thesis_mode_reproduces_the_numbers_of_the_thesis() {
     let folder = tempfile::tempdir().unwrap();
     let mut text = "objects = 256000\n".to_owned();
     for name in ["region", "address", "postcode", "tel"] {
@@ -198,7 +198,7 @@ fn with_thesis_the_numbers_are_the_theses() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_with_its_line_and_its_key() {
+fn an_error_in_a_file_is_reported_with_its_line_and_key() {
     let folder = tempfile::tempdir().unwrap();
     let good = std::fs::read_to_string(example()).unwrap();
     let refused = |from: &str, to: &str| {
@@ -211,7 +211,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_its_key() {
     assert_eq!(
         refused("range = { price = 0.2 }", "range = { price = 2 }"),
         format!(
-            "larder: bad.toml:{}: query[1].range.price: 2 is no share; from 0 to 1\n",
+            "larder: bad.toml:{}: query[1].range.price: 2 is not a share; from 0 to 1\n",
             line("range = { price = 0.2 }")
         )
     );
@@ -246,7 +246,9 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_its_key() {
     );
     assert_eq!(
         error,
-        format!("larder: {deployment}:4: costs.move_us: -1 is no time in microseconds; 0 to 1e9\n")
+        format!(
+            "larder: {deployment}:4: costs.move_us: -1 is not a time in microseconds; 0 to 1e9\n"
+        )
     );
     let error = run_failing(3, ["space", "plan", "--workload", "/nowhere.toml"]);
     assert!(
@@ -271,20 +273,20 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_its_key() {
 }
 
 #[test]
-fn a_plan_is_beside_what_the_space_has_now() {
+fn a_plan_is_compared_with_the_current_subspaces() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(folder.path());
     let create = "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 2 stars city:4,price REGIONS 64 SCHEMA city TAG stars NUMERIC price NUMERIC";
     let parts: Vec<&[u8]> = create.split(' ').map(str::as_bytes).collect();
     server.resp().command(&parts).unwrap();
     let workload = example();
-    let asked = ["--workload", &workload, "--server", &server.http];
-    let plan = json(&[&asked[..], &["--space", "hotels"]].concat());
+    let arguments = ["--workload", &workload, "--server", &server.http];
+    let plan = json(&[&arguments[..], &["--space", "hotels"]].concat());
     // `stars` has six values, for which three bits are enough.
     assert_eq!(
         plan["current"]["subspaces"],
         serde_json::json!(["stars:3", "city:4,price:2"])
     );
-    let missing = [&["space", "plan"], &asked[..], &["--space", "inns"]].concat();
+    let missing = [&["space", "plan"], &arguments[..], &["--space", "inns"]].concat();
     assert!(run_failing(3, missing).contains("there is no space \"inns\""));
 }

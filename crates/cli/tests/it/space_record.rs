@@ -5,7 +5,7 @@ use std::process::Stdio;
 use crate::support::{larder, run_failing, run_ok, spawn_server, text};
 
 #[test]
-fn what_is_done_is_recorded_to_a_file_that_can_be_planned_for() {
+fn recorded_operations_are_a_workload_for_planning() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(folder.path());
     let resp = server.resp();
@@ -48,8 +48,8 @@ fn what_is_done_is_recorded_to_a_file_that_can_be_planned_for() {
         "{error}"
     );
     // A recording in progress can already be used for a plan.
-    let asked = ["--space", "hotels", "--server", &server.http, "--json"];
-    let plan = run_ok([&["space", "plan", "--workload", "recorded"], &asked[..]].concat());
+    let arguments = ["--space", "hotels", "--server", &server.http, "--json"];
+    let plan = run_ok([&["space", "plan", "--workload", "recorded"], &arguments[..]].concat());
     assert!(plan.contains("\"name\": \"by city\""), "{plan}");
     // Ctrl-C ends the recording and keeps what was recorded.
     let pid = recording.id().to_string();
@@ -59,10 +59,10 @@ fn what_is_done_is_recorded_to_a_file_that_can_be_planned_for() {
     assert!(killed.unwrap().success());
     let done = recording.wait_with_output().unwrap();
     assert!(done.status.success(), "{}", text(&done.stderr));
-    let told = text(&done.stdout);
+    let output = text(&done.stdout);
     assert!(
-        told.starts_with("20 searches in 2 classes, 10 modifications in 1, 0 reads by key, in "),
-        "{told}"
+        output.starts_with("20 searches in 2 classes, 10 modifications in 1, 0 reads by key, in "),
+        "{output}"
     );
     let workload = std::fs::read_to_string(file).unwrap();
     assert!(workload.contains("objects = 100\n"), "{workload}");
@@ -79,7 +79,7 @@ fn what_is_done_is_recorded_to_a_file_that_can_be_planned_for() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_told_before_it_begins() {
+fn an_impossible_recording_is_rejected_before_it_starts() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(folder.path());
     let record = [

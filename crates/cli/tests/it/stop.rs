@@ -51,8 +51,8 @@ fn server_of_large_values(folder: &Path) -> Server {
 
 /// Waits for bytes. Returns false if the server has closed the connection.
 fn receive(stream: &mut TcpStream, replies: &mut Replies) -> bool {
-    let count = stream.read(replies.input().room()).unwrap();
-    replies.input().filled(count);
+    let count = stream.read(replies.input().spare()).unwrap();
+    replies.input().commit(count);
     count > 0
 }
 
@@ -73,7 +73,7 @@ fn wait_until_refused(address: &str) {
 }
 
 #[test]
-fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
+fn a_stopping_server_answers_pending_requests_and_accepts_no_more() {
     let temp = tempfile::tempdir().unwrap();
     let server = server_of_large_values(temp.path());
     let keys: Vec<String> = (0..KEYS).map(|key| format!("{STORE}:{key}")).collect();
@@ -92,7 +92,7 @@ fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
     idle.write_all(b"PING\r\n").unwrap();
     idle.read_exact(&mut [0; 7]).unwrap();
 
-    server.ask_to_stop();
+    server.terminate();
     wait_until_refused(&server.resp);
     wait_until_refused(server.http.trim_start_matches("http://"));
     let values = (0..KEYS).map(|number| Reply::Bulk(value(number)));
@@ -109,12 +109,12 @@ fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
 }
 
 #[test]
-fn a_dump_in_hand_ends_whole_when_the_server_stops() {
+fn a_dump_in_progress_completes_when_the_server_stops() {
     let temp = tempfile::tempdir().unwrap();
     let server = server_of_large_values(temp.path());
     let mut dump = BufReader::new(server.admin().dump(&store(), None).unwrap());
     dump.fill_buf().unwrap();
-    server.ask_to_stop();
+    server.terminate();
     wait_until_refused(server.http.trim_start_matches("http://"));
     let lines = dump.lines().map(Result::unwrap).count();
     assert_eq!(lines, KEYS);
@@ -152,7 +152,7 @@ fn sigterm_ends_a_server_whose_serving_thread_is_stuck() {
             break body;
         }
     };
-    assert!(reason.contains("has not answered anybody for"), "{reason}");
+    assert!(reason.contains("has served no client for"), "{reason}");
     let (status, metrics) = get(http, "/metrics");
     assert_eq!(status, 200);
     let stalls = |line: &&str| line.starts_with("larder_core_stalls_total") && line.ends_with(" 1");
@@ -161,7 +161,7 @@ fn sigterm_ends_a_server_whose_serving_thread_is_stuck() {
 }
 
 #[test]
-fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
+fn a_loading_server_replies_loading_and_exits_on_sigterm() {
     for threads in [1, 2, 4] {
         let temp = tempfile::tempdir().unwrap();
         let mut child = serve(&temp.path().join("data"), threads, "hang@core.opening");

@@ -122,9 +122,9 @@ pub fn spawn_server_with(data: &Path, adjust: impl FnOnce(&mut Command)) -> Serv
     let mut stderr = child.stderr.take().expect("piped");
     // A thread reads the log, so that a full pipe never blocks the server.
     let log = std::thread::spawn(move || {
-        let mut whole = String::new();
-        let _ = stderr.read_to_string(&mut whole);
-        whole
+        let mut complete = String::new();
+        let _ = stderr.read_to_string(&mut complete);
+        complete
     });
     let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
@@ -170,7 +170,7 @@ impl Server {
     }
 
     /// Sends SIGTERM, which stops the server.
-    pub fn ask_to_stop(&self) {
+    pub fn terminate(&self) {
         self.signal("-TERM");
     }
 
@@ -186,7 +186,7 @@ impl Server {
 
     /// Stops the server with SIGTERM and waits for its exit.
     pub fn stop(self) -> std::process::ExitStatus {
-        self.ask_to_stop();
+        self.terminate();
         self.wait()
     }
 }

@@ -25,25 +25,28 @@ fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     }
 }
 
-fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> String {
+fn exchange(stream: &mut BufReader<TcpStream>, request: &str) -> String {
     write!(stream.get_mut(), "{request}\r\n").expect("sent");
     line(stream).expect("answered")
 }
 
 #[test]
-fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
+fn acknowledged_writes_survive_a_killed_process() {
     const WRITERS: usize = 4;
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path());
     let mut control = connect(&server);
     let definition = "tline|<user>|<time> = check sub|<user>|<author> copy post|<author>|<time>";
-    let created = ask(
+    let created = exchange(
         &mut control,
         &format!("JOIN.CREATE timeline \"{definition}\""),
     );
     assert_eq!(created, "+OK");
     for writer in 0..WRITERS {
-        assert_eq!(ask(&mut control, &format!("SET sub|ann|{writer} 1")), "+OK");
+        assert_eq!(
+            exchange(&mut control, &format!("SET sub|ann|{writer} 1")),
+            "+OK"
+        );
     }
     let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
@@ -83,7 +86,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
     let mut control = connect(&server);
     let mut all = 0;
     for (writer, acknowledged) in acknowledged.iter().enumerate() {
-        let kept = ask(
+        let kept = exchange(
             &mut control,
             &format!("RANGECOUNT post|{writer}| post|{writer}}}"),
         );
@@ -94,13 +97,13 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
     }
     // The join exists again and computes from the recovered rows.
     assert_eq!(
-        ask(&mut control, "RANGECOUNT tline|ann| tline|ann}"),
+        exchange(&mut control, "RANGECOUNT tline|ann| tline|ann}"),
         format!(":{all}")
     );
 }
 
 #[test]
-fn a_kill_leaves_all_of_a_transaction_over_several_cores_or_none() {
+fn a_killed_multi_core_transaction_is_atomic() {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     let folder = tempfile::tempdir().expect("a folder");
     let on = |threads: &str| {
@@ -112,7 +115,7 @@ fn a_kill_leaves_all_of_a_transaction_over_several_cores_or_none() {
     let mut server = on("3");
     let mut control = connect(&server);
     assert_eq!(
-        ask(&mut control, "MSET n|a 1000 n|b 1000 n|c 1000 n|d 1000"),
+        exchange(&mut control, "MSET n|a 1000 n|b 1000 n|c 1000 n|d 1000"),
         "+OK"
     );
     for (round, threads) in ["2", "1", "3"].into_iter().enumerate() {

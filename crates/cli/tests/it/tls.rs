@@ -81,7 +81,7 @@ fn stores(server: &Server, files: &TlsFiles) -> Result<usize, Error> {
 }
 
 #[test]
-fn both_ports_speak_tls_and_the_commands_do() {
+fn both_ports_and_the_commands_use_tls() {
     let scene = Scene::new();
     let server = scene.serve(&[]);
     assert!(
@@ -115,11 +115,11 @@ fn both_ports_speak_tls_and_the_commands_do() {
     client.command(&[b"SET", b"t|1", &long]).expect("written");
     let get: &[&[u8]] = &[b"GET", b"t|1"];
     let answers = client.pipeline(&vec![get; 300]).expect("all");
-    let whole = Reply::Bulk(long);
-    assert!(answers.len() == 300 && answers.iter().all(|it| *it == whole));
+    let complete = Reply::Bulk(long);
+    assert!(answers.len() == 300 && answers.iter().all(|it| *it == complete));
 
     let Some(redis_cli) = larder_testing::find("redis-cli") else {
-        larder_testing::missing("redis-cli");
+        larder_testing::report_missing("redis-cli");
         return;
     };
     let (host, port) = server.resp.split_once(':').expect("host:port");
@@ -133,7 +133,7 @@ fn both_ports_speak_tls_and_the_commands_do() {
 }
 
 #[test]
-fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
+fn plaintext_to_a_tls_port_and_tls_to_a_plaintext_port_are_reported() {
     let scene = Scene::new();
     let server = scene.serve(&[]);
     let plain = RespClient::new(&server.resp)
@@ -145,10 +145,7 @@ fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
     );
     let http = server.http.replace("https", "http");
     let plain = run_failing(1, ["store", "list", "--server", &http]);
-    assert!(
-        plain.contains("write https:// in place of http://"),
-        "{plain}"
-    );
+    assert!(plain.contains("use https:// instead of http://"), "{plain}");
     let strange = run_failing(1, ["store", "list", "--server", &server.http]);
     assert!(strange.contains("--ca FILE or LARDER_CA"), "{strange}");
     let by_other_name = AdminClient::with_tls(
@@ -186,7 +183,7 @@ fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
         .stores()
         .expect_err("it is plain");
     assert!(
-        wrong.to_string().contains("write http:// in place of"),
+        wrong.to_string().contains("use http:// instead of"),
         "{wrong}"
     );
     let wrong = resp(&server, &scene.authority())
@@ -197,16 +194,16 @@ fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
     // end of a line.
     let mut socket = TcpStream::connect(&server.resp).expect("it listens");
     socket.write_all(&[0x16, 3, 1, 2, 0]).expect("sent");
-    let mut told = String::new();
-    socket.read_to_string(&mut told).expect("the end");
+    let mut output = String::new();
+    socket.read_to_string(&mut output).expect("the end");
     assert!(
-        told.contains("this is TLS") && told.contains("server.tls_cert"),
-        "{told}"
+        output.contains("this is TLS") && output.contains("server.tls_cert"),
+        "{output}"
     );
 }
 
 #[test]
-fn who_must_show_a_certificate_gets_in_with_one_of_that_authority_alone() {
+fn a_required_client_certificate_must_be_of_the_authority() {
     let (scene, others) = (Scene::new(), Scene::new());
     let authority = scene.file("certs/ca.pem");
     let server = scene.serve(&[&format!("server.tls_client_ca={authority}")]);
@@ -236,7 +233,7 @@ fn who_must_show_a_certificate_gets_in_with_one_of_that_authority_alone() {
 }
 
 #[test]
-fn renewed_files_are_used_without_a_restart_and_those_that_do_not_fit_are_not() {
+fn renewed_files_are_used_without_a_restart_and_invalid_ones_are_not() {
     let scene = Scene::new();
     let server = scene.serve(&[]);
     let (certificate, before) = (scene.path("certs/a/cert.pem"), shown(&scene, &server.resp));
@@ -253,7 +250,7 @@ fn renewed_files_are_used_without_a_restart_and_those_that_do_not_fit_are_not() 
 }
 
 #[test]
-fn a_server_does_not_start_with_files_that_do_not_fit() {
+fn a_server_does_not_start_with_invalid_tls_files() {
     let scene = Scene::new();
     let serve = |settings: &[&str]| {
         let data = scene.file("data");
@@ -278,12 +275,12 @@ fn a_server_does_not_start_with_files_that_do_not_fit() {
     };
     let certificate = format!("server.tls_cert={}", scene.file("certs/a/cert.pem"));
     let other_key = format!("server.tls_key={}", scene.file("certs/ops/key.pem"));
-    let told = serve(&[&certificate, &other_key]);
-    assert!(told.contains("cannot be used together"), "{told}");
-    let told = serve(&[&certificate]);
-    assert!(told.contains("a certificate needs its key"), "{told}");
-    let told = serve(&["server.tls_client_ca=x"]);
-    assert!(told.contains("server.tls_client_ca"), "{told}");
+    let stdout = serve(&[&certificate, &other_key]);
+    assert!(stdout.contains("cannot be used together"), "{stdout}");
+    let stdout = serve(&[&certificate]);
+    assert!(stdout.contains("a certificate needs its key"), "{stdout}");
+    let stdout = serve(&["server.tls_client_ca=x"]);
+    assert!(stdout.contains("server.tls_client_ca"), "{stdout}");
 }
 
 fn on_disk(certificate: &Path) -> CertificateDer<'static> {
@@ -312,7 +309,7 @@ fn shown(scene: &Scene, address: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_cluster_client_speaks_tls_to_the_nodes_that_it_finds() {
+fn a_cluster_client_uses_tls_to_discovered_nodes() {
     let scene = Scene::new();
     let ca = scene.file("certs/ca.pem");
     let asks = format!("server.tls_client_ca={ca}");

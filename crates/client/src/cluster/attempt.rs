@@ -8,8 +8,8 @@ use larder_protocol::resp::client::Reply;
 use rustix::event::{PollFd, Timespec, poll};
 
 use super::connection::Connection;
-use super::known::Known;
 use super::node::Node;
+use super::view::ClusterView;
 use crate::error::Error;
 use crate::tls;
 
@@ -21,13 +21,13 @@ pub(crate) struct Attempt {
     /// The deadline for sending the request.
     pub sent_until: Instant,
     pub until: Instant,
-    pub got: Vec<Reply>,
+    pub replies_read: Vec<Reply>,
     /// The number of expected replies, including the one to `ASKING`.
     pub expected: usize,
 }
 
-pub(crate) enum Progress {
-    Waits,
+pub(crate) enum AttemptProgress {
+    Pending,
     Answered,
     Failed(io::Error),
 }
@@ -41,17 +41,22 @@ impl Attempt {
         }
     }
 
-    pub fn go_on(&mut self, now: Instant) -> Progress {
+    pub fn poll(&mut self, now: Instant) -> AttemptProgress {
         if self.is_ready || now >= self.ends_at() {
             self.is_ready = false;
-            if let Err(error) = self.connection.progress(&mut self.got, self.expected) {
-                return Progress::Failed(error);
+            if let Err(error) = self
+                .connection
+                .advance(&mut self.replies_read, self.expected)
+            {
+                return AttemptProgress::Failed(error);
             }
         }
-        match self.got.len() == self.expected {
-            true => Progress::Answered,
-            false if now >= self.ends_at() => Progress::Failed(io::ErrorKind::TimedOut.into()),
-            false => Progress::Waits,
+        match self.replies_read.len() == self.expected {
+            true => AttemptProgress::Answered,
+            false if now >= self.ends_at() => {
+                AttemptProgress::Failed(io::ErrorKind::TimedOut.into())
+            }
+            false => AttemptProgress::Pending,
         }
     }
 }
@@ -60,16 +65,16 @@ impl Attempt {
 ///
 /// # Errors
 /// If it does not respond.
-pub(crate) fn ask(
-    known: &Known,
+pub(crate) fn exchange(
+    view: &ClusterView,
     node: &Arc<Node>,
     requests: &[u8],
     replies: usize,
 ) -> Result<Vec<Reply>, Error> {
-    let options = &known.options;
+    let options = &view.options;
     let until = Instant::now() + options.attempt_timeout;
-    let failed = |error: &io::Error| {
-        node.failed(known.now_ms(), known.random());
+    let record_failure = |error: &io::Error| {
+        node.record_failure(view.now_ms(), view.random());
         let address = node.address.clone();
         if let Some(detail) = tls::advice(error) {
             return Error::Tls { address, detail };
@@ -92,13 +97,13 @@ pub(crate) fn ask(
     };
     // A pooled connection may have been closed, which would be no evidence, so a new one is used.
     let connection = node.connection(options, true);
-    let mut connection = connection.map_err(|error| failed(&error))?;
+    let mut connection = connection.map_err(|error| record_failure(&error))?;
     connection.send(requests);
-    let mut got = Vec::with_capacity(replies);
+    let mut replies_read = Vec::with_capacity(replies);
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(failed(&io::ErrorKind::TimedOut.into()));
+            return Err(record_failure(&io::ErrorKind::TimedOut.into()));
         }
         let left = Timespec {
             tv_sec: left.as_secs() as i64,
@@ -106,15 +111,15 @@ pub(crate) fn ask(
         };
         let mut fds = [PollFd::from_borrowed_fd(
             connection.fd(),
-            connection.wants(),
+            connection.poll_events(),
         )];
         let _ = poll(&mut fds, Some(&left));
-        let moved = connection.progress(&mut got, replies);
-        moved.map_err(|error| failed(&error))?;
-        if got.len() == replies {
-            node.succeeded();
-            node.give_back(connection, options.idle_connections_max);
-            return Ok(got);
+        let advanced = connection.advance(&mut replies_read, replies);
+        advanced.map_err(|error| record_failure(&error))?;
+        if replies_read.len() == replies {
+            node.record_success();
+            node.release(connection, options.idle_connections_max);
+            return Ok(replies_read);
         }
     }
 }

@@ -16,16 +16,16 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use super::ClusterOptions;
-use super::line::Line;
+use super::transport::Transport;
 
 pub(crate) struct Connection {
-    line: Line,
-    is_made: bool,
+    transport: Transport,
+    is_connected: bool,
     out: Vec<u8>,
     written: usize,
     replies: Replies,
     /// Pending replies to the initial commands of a connection.
-    greeting: usize,
+    greetings_left: usize,
     /// It has received replies before.
     pub is_reused: bool,
     /// Bytes of a request were written to the socket since it was taken from the pool.
@@ -53,12 +53,12 @@ impl Connection {
         // harmless.
         request(&mut out, &["READONLY"]);
         Ok(Connection {
-            line: Line::new(stream, tls),
-            is_made: false,
+            transport: Transport::new(stream, tls),
+            is_connected: false,
             out,
             written: 0,
             replies: Replies::default(),
-            greeting: 1 + usize::from(options.password.is_some()),
+            greetings_left: 1 + usize::from(options.password.is_some()),
             is_reused: false,
             has_sent: false,
         })
@@ -70,21 +70,21 @@ impl Connection {
     }
 
     /// Returns the events to wait for.
-    pub fn wants(&self) -> PollFlags {
-        self.line.wants(self.written < self.out.len())
+    pub fn poll_events(&self) -> PollFlags {
+        self.transport.poll_events(self.written < self.out.len())
     }
 
     /// Transfers as many bytes as possible, and appends complete replies to `got`, up to `expected` of them.
     ///
     /// # Errors
     /// If the connection is no longer usable.
-    pub fn progress(&mut self, got: &mut Vec<Reply>, expected: usize) -> io::Result<()> {
-        if !self.is_made {
-            if let Some(error) = self.line.socket.take_error()? {
+    pub fn advance(&mut self, got: &mut Vec<Reply>, expected: usize) -> io::Result<()> {
+        if !self.is_connected {
+            if let Some(error) = self.transport.socket.take_error()? {
                 return Err(error);
             }
-            match self.line.socket.peer_addr() {
-                Ok(_) => self.is_made = true,
+            match self.transport.socket.peer_addr() {
+                Ok(_) => self.is_connected = true,
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -97,7 +97,7 @@ impl Connection {
                 match reply.map_err(invalid)? {
                     None => break,
                     Some(Reply::Push(_)) => {}
-                    Some(reply) if self.greeting > 0 => self.greeted(reply)?,
+                    Some(reply) if self.greetings_left > 0 => self.handle_greeting(reply)?,
                     Some(reply) => got.push(reply),
                 }
             }
@@ -105,9 +105,9 @@ impl Connection {
                 return Ok(());
             }
             let input = self.replies.input();
-            match self.line.read(input.room()) {
+            match self.transport.read(input.spare()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => input.filled(count),
+                Ok(count) => input.commit(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -118,10 +118,10 @@ impl Connection {
     /// Writes requests to the socket until it blocks. Only for an established connection.
     ///
     /// # Errors
-    /// Like [`Connection::progress`].
+    /// Like [`Connection::advance`].
     pub fn flush(&mut self) -> io::Result<()> {
         while self.written < self.out.len() {
-            match self.line.write(&self.out[self.written..]) {
+            match self.transport.write(&self.out[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.written += count;
@@ -134,17 +134,17 @@ impl Connection {
         }
         self.out.clear();
         self.written = 0;
-        match self.line.flush() {
+        match self.transport.flush() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             flushed => flushed,
         }
     }
 
     /// Handles an initial reply. The last one is that to READONLY, whose result does not matter.
-    fn greeted(&mut self, reply: Reply) -> io::Result<()> {
-        self.greeting -= 1;
+    fn handle_greeting(&mut self, reply: Reply) -> io::Result<()> {
+        self.greetings_left -= 1;
         match reply {
-            Reply::Error(ErrorReply { code, message }) if self.greeting > 0 => {
+            Reply::Error(ErrorReply { code, message }) if self.greetings_left > 0 => {
                 let text = format!("{code} {message}");
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
             }
@@ -154,14 +154,14 @@ impl Connection {
 
     /// Returns whether the connection can be reused: the server has neither closed it nor sent unexpected data.
     pub fn is_idle(&mut self) -> bool {
-        let has_all = self.out.is_empty() && self.replies.input().bytes().is_empty();
+        let is_complete = self.out.is_empty() && self.replies.input().bytes().is_empty();
         self.is_reused = true;
         self.has_sent = false;
-        has_all && self.line.is_quiet()
+        is_complete && self.transport.has_no_input()
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.line.fd()
+        self.transport.fd()
     }
 }
 

@@ -25,26 +25,26 @@ use larder_protocol::resp::client::{ErrorReply, Reply, request};
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 
-use super::attempt::{Attempt, Progress, explain};
-use super::health::State;
-use super::known::{Known, count};
+use super::attempt::{Attempt, AttemptProgress, explain};
+use super::health::NodeState;
 use super::node::{Node, locked};
 use super::topology::address;
+use super::view::{ClusterView, count};
 use crate::error::Error;
 
 /// Maximum number of concurrent calls; the others are queued.
-const AT_ONCE: usize = 64;
+const IN_FLIGHT_MAX: usize = 64;
 const REDIRECTIONS_MAX: u32 = 16;
 /// Minimum delay of a hedged request, however fast earlier reads were.
 const HEDGE_AFTER_MIN: Duration = Duration::from_millis(1);
 /// The delay of a hedge for a probe of a failed node while no latencies are known.
 const PROBE_HEDGE_AFTER: Duration = Duration::from_millis(20);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
-const PAUSE_LONGEST: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The time reserved for a reply at the end of a call's timeout; a tenth of a short timeout.
-const REPLY_TIME: Duration = Duration::from_millis(100);
+const REPLY_RESERVE: Duration = Duration::from_millis(100);
 /// Maximum number of failures in an error.
-const TOLD: usize = 4;
+const FAILURES_MAX: usize = 4;
 
 /// A command with the additional requests that surround it on the same connection.
 pub(crate) struct Call {
@@ -60,33 +60,33 @@ pub(crate) struct Call {
 }
 
 /// The result of a call.
-pub(crate) enum Done {
+pub(crate) enum CallOutcome {
     Replies(Vec<Reply>),
     /// It has keys of several slots that are not, or no longer, on one node.
-    Apart,
+    Split,
 }
 
 /// Executes calls concurrently to completion.
-pub(crate) fn drive(known: &Known, calls: &[Call]) -> Vec<Result<Done, Error>> {
-    let mut results: Vec<Option<Result<Done, Error>>> = calls.iter().map(|_| None).collect();
+pub(crate) fn drive(view: &ClusterView, calls: &[Call]) -> Vec<Result<CallOutcome, Error>> {
+    let mut results: Vec<Option<Result<CallOutcome, Error>>> = calls.iter().map(|_| None).collect();
     let mut waiting = calls.iter().enumerate();
     let mut runs: Vec<Run<'_>> = Vec::new();
-    let deadline = Instant::now() + known.options.timeout;
+    let deadline = Instant::now() + view.options.timeout;
     loop {
-        while runs.len() < AT_ONCE
+        while runs.len() < IN_FLIGHT_MAX
             && let Some((index, call)) = waiting.next()
         {
-            runs.push(Run::new(known, call, index, deadline));
+            runs.push(Run::new(view, call, index, deadline));
         }
         let now = Instant::now();
         for run in &mut runs {
             run.step(now);
             if let Some(result) = run.result.take() {
                 results[run.index] = Some(result);
-                run.is_over = true;
+                run.has_ended = true;
             }
         }
-        runs.retain(|run| !run.is_over);
+        runs.retain(|run| !run.has_ended);
         if runs.is_empty() && waiting.len() == 0 {
             break;
         }
@@ -110,7 +110,7 @@ fn wait(runs: &mut [Run<'_>]) {
     };
     let attempts = runs.iter().flat_map(|run| &run.attempts);
     let mut fds: Vec<PollFd<'_>> = attempts
-        .map(|it| PollFd::from_borrowed_fd(it.connection.fd(), it.connection.wants()))
+        .map(|it| PollFd::from_borrowed_fd(it.connection.fd(), it.connection.poll_events()))
         .collect();
     match poll(&mut fds, Some(&left)) {
         Ok(_) | Err(Errno::INTR) => {}
@@ -128,7 +128,7 @@ fn wait(runs: &mut [Run<'_>]) {
 
 /// A running call.
 struct Run<'a> {
-    known: &'a Known,
+    view: &'a ClusterView,
     call: &'a Call,
     index: usize,
     began: Instant,
@@ -137,9 +137,9 @@ struct Run<'a> {
     /// The nodes that have failed since the last pause.
     tried: Vec<Arc<Node>>,
     /// The node that a redirection named; `true` if it requires `ASKING`.
-    named: Option<(Arc<Node>, bool)>,
+    redirect_target: Option<(Arc<Node>, bool)>,
     /// The next attempt must use a new connection.
-    wants_fresh: bool,
+    needs_fresh_connection: bool,
     hedge_at: Option<Instant>,
     paused_until: Option<Instant>,
     pause: Duration,
@@ -147,26 +147,26 @@ struct Run<'a> {
     /// The last reply that stated that the command was not executed.
     refused: Option<ErrorReply>,
     failures: Vec<String>,
-    result: Option<Result<Done, Error>>,
-    is_over: bool,
+    result: Option<Result<CallOutcome, Error>>,
+    has_ended: bool,
 }
 
 impl<'a> Run<'a> {
-    fn new(known: &'a Known, call: &'a Call, index: usize, deadline: Instant) -> Run<'a> {
-        count(&known.counters.requests);
+    fn new(view: &'a ClusterView, call: &'a Call, index: usize, deadline: Instant) -> Run<'a> {
+        count(&view.counters.requests);
         if call.is_read {
-            locked(&known.budget).read();
+            locked(&view.budget).earn();
         }
         Run {
-            known,
+            view,
             call,
             index,
             began: Instant::now(),
             deadline,
             attempts: Vec::new(),
             tried: Vec::new(),
-            named: None,
-            wants_fresh: false,
+            redirect_target: None,
+            needs_fresh_connection: false,
             hedge_at: None,
             paused_until: None,
             pause: PAUSE_FIRST,
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
             refused: None,
             failures: Vec::new(),
             result: None,
-            is_over: false,
+            has_ended: false,
         }
     }
 
@@ -188,10 +188,10 @@ impl<'a> Run<'a> {
     fn step(&mut self, now: Instant) {
         let mut at = 0;
         while at < self.attempts.len() && self.result.is_none() {
-            match self.attempts[at].go_on(now) {
-                Progress::Waits => at += 1,
-                Progress::Answered => self.answered(at),
-                Progress::Failed(error) => self.failed(at, &error),
+            match self.attempts[at].poll(now) {
+                AttemptProgress::Pending => at += 1,
+                AttemptProgress::Answered => self.handle_reply(at),
+                AttemptProgress::Failed(error) => self.handle_failure(at, &error),
             }
         }
         if self.paused_until.is_some_and(|until| until <= now) {
@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
             self.tried.clear();
             // Refreshes the topology, to find the slot's current owner. The result of the call does not depend on its
             // success.
-            let _ = self.known.topology();
+            let _ = self.view.topology();
         }
         while self.result.is_none() && self.attempts.is_empty() && self.paused_until.is_none() {
             self.next_attempt(now);
@@ -211,14 +211,14 @@ impl<'a> Run<'a> {
     }
 
     fn next_attempt(&mut self, now: Instant) {
-        if now >= self.deadline || self.is_too_late(now) {
-            self.result = Some(Err(self.gave_up()));
+        if now >= self.deadline || self.is_out_of_time(now) {
+            self.result = Some(Err(self.final_error()));
             return;
         }
-        if let Some((node, is_asking)) = self.named.take() {
+        if let Some((node, is_asking)) = self.redirect_target.take() {
             return self.attempt(node, now, false, is_asking);
         }
-        let candidates = self.known.candidates(self.call);
+        let candidates = self.view.candidates(self.call);
         let next = candidates.into_iter().find(|node| !self.has_tried(node));
         match next {
             Some(node) => self.attempt(node, now, false, false),
@@ -229,8 +229,8 @@ impl<'a> Run<'a> {
     /// Returns whether too little time is left to resend a command that was rejected so far and therefore certainly
     /// not executed. Without a reply, the outcome of a write would be unknown, and the servers' error replies would
     /// be lost.
-    fn is_too_late(&self, now: Instant) -> bool {
-        let reserve = REPLY_TIME.min(self.known.options.timeout / 10);
+    fn is_out_of_time(&self, now: Instant) -> bool {
+        let reserve = REPLY_RESERVE.min(self.view.options.timeout / 10);
         self.refused.is_some() && now + reserve >= self.deadline
     }
 
@@ -240,25 +240,25 @@ impl<'a> Run<'a> {
     }
 
     fn pause(&mut self, now: Instant) {
-        let spread = self.known.random() % 1_000;
+        let spread = self.view.random() % 1_000;
         let pause = self.pause / 2 + self.pause.mul_f64(spread as f64 / 2_000.0);
         self.paused_until = Some((now + pause).min(self.deadline));
-        self.pause = (self.pause * 2).min(PAUSE_LONGEST);
-        self.known.doubt();
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.view.mark_stale();
     }
 
     fn attempt(&mut self, node: Arc<Node>, now: Instant, is_hedge: bool, is_asking: bool) {
-        let options = &self.known.options;
-        let now_ms = self.known.now_ms();
-        let is_probe = node.state(now_ms) == State::Due;
+        let options = &self.view.options;
+        let now_ms = self.view.now_ms();
+        let is_probe = node.state(now_ms) == NodeState::Due;
         if is_probe {
             node.begin_probe(now_ms, options.attempt_timeout.as_millis() as u64);
         }
-        let fresh = std::mem::take(&mut self.wants_fresh);
+        let fresh = std::mem::take(&mut self.needs_fresh_connection);
         let connection = node.connection(options, fresh);
         let mut connection = match connection {
             Ok(connection) => connection,
-            Err(error) => return self.not_reached(node, &error),
+            Err(error) => return self.record_unreachable(node, &error),
         };
         let mut expected = self.call.replies;
         if is_asking {
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
             let _ = connection.flush();
         }
         // Reads of many rows may take longer.
-        let patience = match (self.call.is_read, self.call.is_point) {
+        let reply_timeout = match (self.call.is_read, self.call.is_point) {
             (true, true) => options.attempt_timeout,
             (true, false) => options.attempt_timeout.max(options.timeout / 2),
             // For a write that may have been executed, waiting longer yields no more information.
@@ -288,50 +288,50 @@ impl<'a> Run<'a> {
             is_hedge,
             is_ready: false,
             sent_until: (now + options.attempt_timeout).min(self.deadline),
-            until: (now + patience).min(self.deadline),
-            got: Vec::with_capacity(expected),
+            until: (now + reply_timeout).min(self.deadline),
+            replies_read: Vec::with_capacity(expected),
             expected,
         });
     }
 
     /// Returns when a hedged attempt is due: never for a write.
     fn hedge_at(&self, now: Instant, is_probe: bool) -> Option<Instant> {
-        if !self.call.is_read || self.known.options.hedge_percent == 0 {
+        if !self.call.is_read || self.view.options.hedge_percent == 0 {
             return None;
         }
-        let p99_us = locked(self.known.recent(self.call.is_point)).p99_us();
+        let p99_us = locked(self.view.recent(self.call.is_point)).p99_us();
         let p99 = p99_us.map(Duration::from_micros);
         let after = p99.or(is_probe.then_some(PROBE_HEDGE_AFTER))?;
         Some(now + after.max(HEDGE_AFTER_MIN))
     }
 
     fn hedge(&mut self, now: Instant) {
-        let candidates = self.known.candidates(self.call);
-        let now_ms = self.known.now_ms();
-        let is_up = |node: &Arc<Node>| node.state(now_ms) == State::Up;
+        let candidates = self.view.candidates(self.call);
+        let now_ms = self.view.now_ms();
+        let is_up = |node: &Arc<Node>| node.state(now_ms) == NodeState::Up;
         let other = candidates
             .into_iter()
             .find(|it| is_up(it) && !self.has_tried(it));
         // The probe of a failed node benefits all calls, so its hedge does not count against the budget.
-        let is_free = self.attempts.iter().any(|attempt| !is_up(&attempt.node));
+        let needs_no_budget = self.attempts.iter().any(|attempt| !is_up(&attempt.node));
         if let Some(node) = other
-            && (is_free || locked(&self.known.budget).take())
+            && (needs_no_budget || locked(&self.view.budget).spend())
         {
-            count(&self.known.counters.hedges);
+            count(&self.view.counters.hedges);
             self.attempt(node, now, true, false);
         }
     }
 
     /// Handles a failure of a read, or one before anything was sent: the call may be retried.
-    fn not_reached(&mut self, node: Arc<Node>, error: &io::Error) {
-        node.failed(self.known.now_ms(), self.known.random());
-        self.known.doubt();
-        self.leave(node, error);
+    fn record_unreachable(&mut self, node: Arc<Node>, error: &io::Error) {
+        node.record_failure(self.view.now_ms(), self.view.random());
+        self.view.mark_stale();
+        self.record_attempt(node, error);
     }
 
-    fn leave(&mut self, node: Arc<Node>, error: &io::Error) {
-        count(&self.known.counters.retries);
-        if self.failures.len() == TOLD {
+    fn record_attempt(&mut self, node: Arc<Node>, error: &io::Error) {
+        count(&self.view.counters.retries);
+        if self.failures.len() == FAILURES_MAX {
             self.failures.remove(0);
         }
         self.failures
@@ -339,11 +339,11 @@ impl<'a> Run<'a> {
         self.tried.push(node);
     }
 
-    fn failed(&mut self, at: usize, error: &io::Error) {
+    fn handle_failure(&mut self, at: usize, error: &io::Error) {
         let Attempt {
             node,
             connection,
-            got,
+            replies_read,
             ..
         } = self.attempts.swap_remove(at);
         if error.kind() == io::ErrorKind::PermissionDenied {
@@ -356,66 +356,67 @@ impl<'a> Run<'a> {
             return;
         }
         if !self.call.is_read && connection.has_sent {
-            node.failed(self.known.now_ms(), self.known.random());
-            self.known.doubt();
+            node.record_failure(self.view.now_ms(), self.view.random());
+            self.view.mark_stale();
             self.result = Some(Err(Error::Unknown {
                 address: node.address.clone(),
                 detail: explain(error),
             }));
             return;
         }
-        let is_cut = error.kind() != io::ErrorKind::TimedOut && got.is_empty();
+        let is_cut = error.kind() != io::ErrorKind::TimedOut && replies_read.is_empty();
         if connection.is_reused && is_cut {
             // The connection was closed while it was idle, for example by a restart of the server.
-            self.wants_fresh = true;
-            self.named = Some((node, false));
+            self.needs_fresh_connection = true;
+            self.redirect_target = Some((node, false));
             return;
         }
-        self.not_reached(node, error);
+        self.record_unreachable(node, error);
     }
 
-    fn answered(&mut self, at: usize) {
+    fn handle_reply(&mut self, at: usize) {
         let Attempt {
             node,
             connection,
             is_hedge,
-            mut got,
+            mut replies_read,
             expected,
             ..
         } = self.attempts.swap_remove(at);
-        let options = &self.known.options;
-        node.succeeded();
-        node.give_back(connection, options.idle_connections_max);
-        got.drain(..expected - self.call.replies);
+        let options = &self.view.options;
+        node.record_success();
+        node.release(connection, options.idle_connections_max);
+        replies_read.drain(..expected - self.call.replies);
         let is_group = self.call.slots.len() > 1;
-        let Some(refused) = not_done(&got[self.call.main], is_group).cloned() else {
+        let Some(refused) = retryable_error(&replies_read[self.call.main], is_group).cloned()
+        else {
             if self.call.is_read {
                 let took_us = self.began.elapsed().as_micros() as u64;
-                locked(self.known.recent(self.call.is_point)).add(took_us);
+                locked(self.view.recent(self.call.is_point)).add(took_us);
             }
             if is_hedge {
-                count(&self.known.counters.hedges_won);
+                count(&self.view.counters.hedges_won);
             }
-            let (now_ms, random) = (self.known.now_ms(), self.known.random());
+            let (now_ms, random) = (self.view.now_ms(), self.view.random());
             for slower in self.attempts.iter().filter(|it| !it.is_hedge) {
-                slower.node.overtaken(now_ms, random);
+                slower.node.record_overtaken(now_ms, random);
             }
-            self.result = Some(Ok(Done::Replies(got)));
+            self.result = Some(Ok(CallOutcome::Replies(replies_read)));
             return;
         };
-        if is_group && !IS_ILL.contains(&&*refused.code) {
-            self.known.doubt();
-            self.result = Some(Ok(Done::Apart));
+        if is_group && !UNAVAILABLE_CODES.contains(&&*refused.code) {
+            self.view.mark_stale();
+            self.result = Some(Ok(CallOutcome::Split));
             return;
         }
-        self.redirected(node, refused);
+        self.handle_redirect(node, refused);
     }
 
-    fn redirected(&mut self, node: Arc<Node>, refused: ErrorReply) {
-        let to = place(&refused.message, &node.address);
+    fn handle_redirect(&mut self, node: Arc<Node>, refused: ErrorReply) {
+        let to = parse_redirect(&refused.message, &node.address);
         match (refused.code.as_str(), to) {
             ("MOVED" | "ASK", Some((slot, address))) => {
-                count(&self.known.counters.redirections);
+                count(&self.view.counters.redirections);
                 self.redirections += 1;
                 if self.redirections > REDIRECTIONS_MAX {
                     self.result = Some(Err(crate::resp_client::refused(refused)));
@@ -423,14 +424,14 @@ impl<'a> Run<'a> {
                 }
                 let is_asking = refused.code == "ASK";
                 if !is_asking {
-                    self.known.moved(slot, &address);
+                    self.view.record_move(slot, &address);
                 }
-                self.named = Some((self.known.node(&address), is_asking));
+                self.redirect_target = Some((self.view.node(&address), is_asking));
             }
             ("TRYAGAIN", _) => self.pause(Instant::now()),
             // For a read, another node may be able to execute it; otherwise retry after a pause.
-            (code, _) if self.call.is_read && IS_ILL.contains(&code) => {
-                self.known.doubt();
+            (code, _) if self.call.is_read && UNAVAILABLE_CODES.contains(&code) => {
+                self.view.mark_stale();
                 self.tried.push(node);
             }
             _ => self.pause(Instant::now()),
@@ -438,7 +439,7 @@ impl<'a> Run<'a> {
         self.refused = Some(refused);
     }
 
-    fn gave_up(&mut self) -> Error {
+    fn final_error(&mut self) -> Error {
         match self.refused.take() {
             Some(refused) if self.failures.is_empty() => Error::Refused {
                 message: format!("{} {}", refused.code, refused.message),
@@ -458,26 +459,26 @@ impl<'a> Run<'a> {
 }
 
 /// Codes of a server that is temporarily unavailable.
-const IS_ILL: [&str; 3] = ["CLUSTERDOWN", "LOADING", "MASTERDOWN"];
+const UNAVAILABLE_CODES: [&str; 3] = ["CLUSTERDOWN", "LOADING", "MASTERDOWN"];
 
 /// Returns the error of a reply that states that the command was not executed and may succeed on another node or
 /// later.
-pub(super) fn not_done(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
+pub(super) fn retryable_error(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
     let Reply::Error(error) = reply else {
         return None;
     };
     let code = error.code.as_str();
-    let is_elsewhere = matches!(code, "MOVED" | "ASK" | "TRYAGAIN");
-    let is_apart = is_group && code == "CROSSSLOT";
-    (is_elsewhere || is_apart || IS_ILL.contains(&code)).then_some(error)
+    let is_moved = matches!(code, "MOVED" | "ASK" | "TRYAGAIN");
+    let is_split = is_group && code == "CROSSSLOT";
+    (is_moved || is_split || UNAVAILABLE_CODES.contains(&code)).then_some(error)
 }
 
 /// Parses `12182 127.0.0.1:7101`. Without a host, it is that of the replying node.
-fn place(message: &str, said_by: &str) -> Option<(u16, String)> {
+fn parse_redirect(message: &str, answered_by: &str) -> Option<(u16, String)> {
     let (slot, to) = message.split_once(' ')?;
     let (host, port) = to.trim().rsplit_once(':')?;
     Some((
         slot.parse().ok()?,
-        address(host, port.parse().ok()?, said_by),
+        address(host, port.parse().ok()?, answered_by),
     ))
 }

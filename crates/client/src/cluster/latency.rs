@@ -1,22 +1,22 @@
 //! Decides when to send a hedged request: after the 99th percentile of recent reads, and within a budget.
 //!
-//! [`Recent`] keeps the last 2,048 latencies in buckets that are 1/8 wider than the previous one: 5 kB, whatever the
+//! [`LatencyWindow`] keeps the last 2,048 latencies in buckets that are 1/8 wider than the previous one: 5 kB, whatever the
 //! values. A quantile is accurate to within a bucket, and rounded up.
 
 /// The number of latencies that are kept.
-const KEPT: usize = 2_048;
+const WINDOW: usize = 2_048;
 /// Buckets per power of two.
 const STEPS: u32 = 8;
 /// For latencies up to 2^32 microseconds, over an hour.
 const BUCKETS: usize = (33 * STEPS) as usize;
 /// Minimum number of latencies for an estimate.
-const NEEDED: usize = 64;
+const SAMPLES_MIN: usize = 64;
 /// The quantile is recomputed after this many latencies.
-const REUSED: u32 = 32;
+const RECOMPUTE_EVERY: u32 = 32;
 
 /// The latencies of recent reads.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct LatencyWindow {
     counts: Box<[u16]>,
     /// A ring buffer of the buckets of the kept latencies.
     ring: Vec<u16>,
@@ -26,27 +26,27 @@ pub(crate) struct Recent {
     since: u32,
 }
 
-impl Default for Recent {
-    fn default() -> Recent {
-        Recent {
+impl Default for LatencyWindow {
+    fn default() -> LatencyWindow {
+        LatencyWindow {
             counts: vec![0; BUCKETS].into(),
-            ring: Vec::with_capacity(KEPT),
+            ring: Vec::with_capacity(WINDOW),
             next: 0,
             quantile_us: 0,
-            since: REUSED,
+            since: RECOMPUTE_EVERY,
         }
     }
 }
 
-impl Recent {
+impl LatencyWindow {
     pub fn add(&mut self, us: u64) {
         let bucket = bucket(us);
-        if self.ring.len() < KEPT {
+        if self.ring.len() < WINDOW {
             self.ring.push(bucket as u16);
         } else {
             let oldest = std::mem::replace(&mut self.ring[self.next], bucket as u16);
             self.counts[usize::from(oldest)] -= 1;
-            self.next = (self.next + 1) % KEPT;
+            self.next = (self.next + 1) % WINDOW;
         }
         self.counts[bucket] += 1;
         self.since += 1;
@@ -54,10 +54,10 @@ impl Recent {
 
     /// Returns the 99th percentile in microseconds; `None` while there are too few latencies.
     pub fn p99_us(&mut self) -> Option<u64> {
-        if self.ring.len() < NEEDED {
+        if self.ring.len() < SAMPLES_MIN {
             return None;
         }
-        if self.since >= REUSED {
+        if self.since >= RECOMPUTE_EVERY {
             self.since = 0;
             self.quantile_us = self.quantile(99);
         }
@@ -98,32 +98,32 @@ fn end_us(bucket: usize) -> u64 {
 
 /// The budget of hedged requests: each read adds a fraction, up to a maximum.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct HedgeBudget {
     percent: u32,
     /// In hundredths of a request.
-    left: u32,
+    units: u32,
 }
 
-impl Budget {
+impl HedgeBudget {
     /// Enough to hedge a burst of concurrent reads.
-    const MOST: u32 = 10 * 100;
+    const UNITS_MAX: u32 = 10 * 100;
 
-    pub fn new(percent: u8) -> Budget {
-        Budget {
+    pub fn new(percent: u8) -> HedgeBudget {
+        HedgeBudget {
             percent: u32::from(percent),
-            left: 0,
+            units: 0,
         }
     }
 
-    pub fn read(&mut self) {
-        self.left = (self.left + self.percent).min(Budget::MOST);
+    pub fn earn(&mut self) {
+        self.units = (self.units + self.percent).min(HedgeBudget::UNITS_MAX);
     }
 
     /// Takes one request from the budget, and returns whether there was one.
-    pub fn take(&mut self) -> bool {
-        let taken = self.left.checked_sub(100);
-        self.left = taken.unwrap_or(self.left);
-        taken.is_some()
+    pub fn spend(&mut self) -> bool {
+        let spent = self.units.checked_sub(100);
+        self.units = spent.unwrap_or(self.units);
+        spent.is_some()
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use larder_types::Random;
 
     #[test]
-    fn every_time_is_in_the_bucket_that_ends_at_or_behind_it() {
+    fn every_time_is_in_the_bucket_that_contains_it() {
         for us in
             (0..5_000).chain((0..32).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]))
         {
@@ -148,40 +148,40 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_a_sorted_list_s_to_within_a_bucket() {
+    fn the_estimate_is_exact_to_within_a_bucket() {
         let mut random = Random::new(7);
-        let (mut recent, mut all) = (Recent::default(), Vec::new());
+        let (mut recent, mut all) = (LatencyWindow::default(), Vec::new());
         for count in 1..=6_000 {
             let us = (random.exponential() * 300.0) as u64 + if count > 3_000 { 5_000 } else { 0 };
             recent.add(us);
             all.push(us);
-            let mut last: Vec<u64> = all[all.len().saturating_sub(KEPT)..].to_vec();
-            if count < NEEDED {
+            let mut last: Vec<u64> = all[all.len().saturating_sub(WINDOW)..].to_vec();
+            if count < SAMPLES_MIN {
                 assert_eq!(recent.p99_us(), None);
             } else if count % 500 == 0 {
                 last.sort_unstable();
                 let exact = last[(last.len() * 99).div_ceil(100) - 1];
-                let told = recent.quantile(99);
-                assert!(exact <= told && told <= exact + exact / 8, "{exact} {told}");
+                let estimate = recent.quantile(99);
+                assert!(
+                    exact <= estimate && estimate <= exact + exact / 8,
+                    "{exact} {estimate}"
+                );
             }
         }
-        assert!(
-            recent.p99_us() > Some(5_000),
-            "what is long ago is forgotten"
-        );
+        assert!(recent.p99_us() > Some(5_000), "old samples are dropped");
     }
 
     #[test]
-    fn a_budget_is_a_share_of_the_reads_and_does_not_pile_up() {
-        let mut budget = Budget::new(5);
-        let taken = |budget: &mut Budget| (0..100).filter(|_| budget.take()).count();
-        assert_eq!(taken(&mut budget), 0, "nothing was read");
-        (0..100).for_each(|_| budget.read());
-        assert_eq!(taken(&mut budget), 5);
-        (0..1_000_000).for_each(|_| budget.read());
-        assert_eq!(taken(&mut budget), 10);
-        let mut none = Budget::new(0);
-        none.read();
-        assert!(!none.take());
+    fn a_budget_is_a_share_of_the_reads_and_is_capped() {
+        let mut budget = HedgeBudget::new(5);
+        let spent = |budget: &mut HedgeBudget| (0..100).filter(|_| budget.spend()).count();
+        assert_eq!(spent(&mut budget), 0, "nothing was read");
+        (0..100).for_each(|_| budget.earn());
+        assert_eq!(spent(&mut budget), 5);
+        (0..1_000_000).for_each(|_| budget.earn());
+        assert_eq!(spent(&mut budget), 10);
+        let mut none = HedgeBudget::new(0);
+        none.earn();
+        assert!(!none.spend());
     }
 }

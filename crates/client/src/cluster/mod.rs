@@ -26,14 +26,14 @@ mod attempt;
 mod connection;
 mod drive;
 mod health;
-mod known;
 mod latency;
-mod line;
-mod many;
+mod multi_get;
 mod node;
 mod pipeline;
 mod route;
 mod topology;
+mod transport;
+mod view;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,11 +44,11 @@ use larder_protocol::resp::client::{Reply, request};
 use crate::error::Error;
 use crate::resp_client::refused;
 use crate::tls::Tls;
-use drive::{Call, Done, drive};
-use health::State;
-use known::Known;
+use drive::{Call, CallOutcome, drive};
+use health::NodeState;
 use route::Route;
 pub(crate) use route::is_read_only;
+use view::ClusterView;
 
 /// The options of a [`ClusterClient`].
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl Default for ClusterOptions {
 
 /// Reads and writes over all nodes of a cluster. `Sync`: share one among threads. A call blocks only its own thread.
 pub struct ClusterClient {
-    known: Known,
+    view: ClusterView,
 }
 
 /// The counters of a client.
@@ -121,7 +121,7 @@ pub struct ClusterNode {
     pub address: String,
     pub zone: Option<String>,
     /// It has failed, and has not replied since.
-    pub is_left_out: bool,
+    pub is_excluded: bool,
     /// The number of slots that it owns.
     pub slots: u32,
 }
@@ -138,7 +138,7 @@ impl ClusterClient {
         options: ClusterOptions,
     ) -> ClusterClient {
         ClusterClient {
-            known: Known::new(nodes.into_iter().map(Into::into).collect(), options),
+            view: ClusterView::new(nodes.into_iter().map(Into::into).collect(), options),
         }
     }
 
@@ -166,7 +166,7 @@ impl ClusterClient {
     /// If no topology is known; or [`Error::SeveralVersions`].
     pub fn mget_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<KeyResult>, Error> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        many::mget(&self.known, &keys)
+        multi_get::mget(&self.view, &keys)
     }
 
     /// Sends one command, name first, to the node that has its first key, and returns its reply.
@@ -181,7 +181,7 @@ impl ClusterClient {
             let reply = |value: Option<Vec<u8>>| value.map_or(Reply::Null, Reply::Bulk);
             return Ok(Reply::Array(values.into_iter().map(reply).collect()));
         }
-        let topology = self.known.topology()?;
+        let topology = self.view.topology()?;
         let Some(route) = Route::of(&topology, parts) else {
             return Err(Error::BoundToConnection {
                 command: String::from_utf8_lossy(name).to_uppercase(),
@@ -198,13 +198,13 @@ impl ClusterClient {
             of_stores: route.of_stores,
             is_point: route.is_point,
         };
-        match drive(&self.known, &[call]).pop() {
-            Some(Ok(Done::Replies(mut replies))) => match replies.pop() {
+        match drive(&self.view, &[call]).pop() {
+            Some(Ok(CallOutcome::Replies(mut replies))) => match replies.pop() {
                 Some(Reply::Error(error)) => Err(refused(error)),
                 reply => Ok(reply.unwrap_or(Reply::Null)),
             },
             Some(Err(error)) => Err(error),
-            Some(Ok(Done::Apart)) | None => unreachable!("one call of one slot"),
+            Some(Ok(CallOutcome::Split)) | None => unreachable!("one call of one slot"),
         }
     }
 
@@ -215,7 +215,7 @@ impl ClusterClient {
     /// If no topology is known. Per command: like [`ClusterClient::command`]. [`Error::Unknown`] then applies to all
     /// commands that were sent to that node, of which some may have been executed.
     pub fn pipeline(&self, commands: &[Vec<&[u8]>]) -> Result<Vec<Result<Reply, Error>>, Error> {
-        pipeline::pipeline(&self.known, commands)
+        pipeline::pipeline(&self.view, commands)
     }
 
     /// Returns the slot of a key, according to what is known about stores: see `Topology::slot`.
@@ -223,7 +223,7 @@ impl ClusterClient {
     /// # Errors
     /// If no topology is known.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> Result<u16, Error> {
-        Ok(self.known.topology()?.slot(key.as_ref()))
+        Ok(self.view.topology()?.slot(key.as_ref()))
     }
 
     /// Refreshes the topology now.
@@ -231,7 +231,7 @@ impl ClusterClient {
     /// # Errors
     /// If no node returns one.
     pub fn refresh(&self) -> Result<(), Error> {
-        self.known.learn(true)
+        self.view.refresh(true)
     }
 
     /// Returns all known nodes, ordered by address.
@@ -239,20 +239,20 @@ impl ClusterClient {
     /// # Errors
     /// If no topology is known.
     pub fn nodes(&self) -> Result<Vec<ClusterNode>, Error> {
-        let topology = self.known.topology()?;
-        let (owned, now_ms) = (topology.owned(), self.known.now_ms());
-        let nodes = self.known.nodes();
+        let topology = self.view.topology()?;
+        let (owned, now_ms) = (topology.owned(), self.view.now_ms());
+        let nodes = self.view.nodes();
         let nodes = nodes.values().map(|node| ClusterNode {
             address: node.address.clone(),
             zone: node.zone.clone(),
-            is_left_out: node.state(now_ms) != State::Up,
+            is_excluded: node.state(now_ms) != NodeState::Up,
             slots: owned.get(&*node.address).copied().unwrap_or(0),
         });
         Ok(nodes.collect())
     }
 
     pub fn counts(&self) -> ClusterCounts {
-        self.known.counts()
+        self.view.counts()
     }
 }
 
@@ -263,7 +263,7 @@ fn value(reply: Reply) -> Result<Option<Vec<u8>>, Error> {
         Reply::Error(error) => Err(refused(error)),
         other => Err(Error::Protocol {
             address: "the cluster".to_owned(),
-            detail: format!("{other:?} stands where a value belongs"),
+            detail: format!("expected a value, received {other:?}"),
         }),
     }
 }

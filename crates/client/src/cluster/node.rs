@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::ClusterOptions;
 use super::connection::Connection;
-use super::health::{Health, State};
+use super::health::{Health, NodeState};
 
 pub(crate) struct Node {
     pub address: String,
@@ -25,28 +25,28 @@ impl Node {
         }
     }
 
-    /// Returns an idle connection, or a new one if there is none or `fresh` is set.
-    pub fn connection(&self, options: &ClusterOptions, fresh: bool) -> io::Result<Connection> {
+    /// Returns an idle connection, or a new one if there is none or `is_fresh` is set.
+    pub fn connection(&self, options: &ClusterOptions, is_fresh: bool) -> io::Result<Connection> {
         let take = || locked(&self.idle).pop();
-        let mut kept = if fresh { None } else { take() };
-        while let Some(mut connection) = kept {
+        let mut idle_connection = if is_fresh { None } else { take() };
+        while let Some(mut connection) = idle_connection {
             if connection.is_idle() {
                 return Ok(connection);
             }
-            kept = take();
+            idle_connection = take();
         }
         Connection::begin(&self.address, options)
     }
 
     /// Returns a connection to the pool. All its replies must have been read.
-    pub fn give_back(&self, connection: Connection, idle_max: usize) {
+    pub fn release(&self, connection: Connection, idle_max: usize) {
         let mut idle = locked(&self.idle);
         if idle.len() < idle_max {
             idle.push(connection);
         }
     }
 
-    pub fn state(&self, now_ms: u64) -> State {
+    pub fn state(&self, now_ms: u64) -> NodeState {
         locked(&self.health).state(now_ms)
     }
 
@@ -54,22 +54,22 @@ impl Node {
         locked(&self.health).begin_probe(now_ms, timeout_ms);
     }
 
-    pub fn succeeded(&self) {
-        locked(&self.health).succeeded();
+    pub fn record_success(&self) {
+        locked(&self.health).record_success();
     }
 
     /// Records that another node was faster. Several of these count as a failure.
-    pub fn overtaken(&self, now_ms: u64, random: u64) {
-        let is_failed = locked(&self.health).overtaken();
-        if is_failed {
-            self.failed(now_ms, random);
+    pub fn record_overtaken(&self, now_ms: u64, random: u64) {
+        let has_failed = locked(&self.health).record_overtaken();
+        if has_failed {
+            self.record_failure(now_ms, random);
         }
     }
 
     /// Records a failure. Idle connections are probably broken too, and are dropped.
-    pub fn failed(&self, now_ms: u64, random: u64) {
+    pub fn record_failure(&self, now_ms: u64, random: u64) {
         locked(&self.idle).clear();
-        locked(&self.health).failed(now_ms, random);
+        locked(&self.health).record_failure(now_ms, random);
     }
 }
 

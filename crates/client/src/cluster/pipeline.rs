@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 
 use larder_protocol::resp::client::{Reply, request};
 
-use super::drive::{Call, Done, drive, not_done};
-use super::known::Known;
+use super::drive::{Call, CallOutcome, drive, retryable_error};
 use super::route::Route;
+use super::view::ClusterView;
 use crate::error::Error;
 use crate::resp_client::refused;
 
 /// Returns the result of each command, in order.
 pub(super) fn pipeline(
-    known: &Known,
+    view: &ClusterView,
     commands: &[Vec<&[u8]>],
 ) -> Result<Vec<Result<Reply, Error>>, Error> {
-    let topology = known.topology()?;
+    let topology = view.topology()?;
     let mut results: Vec<Option<Result<Reply, Error>>> = commands.iter().map(|_| None).collect();
     let mut routes = Vec::with_capacity(commands.len());
     let mut parts: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(super) fn pipeline(
             Some(route) => {
                 let node = route
                     .slot
-                    .and_then(|slot| known.preferred(&topology, slot, false));
+                    .and_then(|slot| view.preferred(&topology, slot, false));
                 parts.entry(node).or_default().push(at);
             }
             None => {
@@ -44,19 +44,19 @@ pub(super) fn pipeline(
         .values()
         .map(|part| call(commands, &routes, part))
         .collect();
-    let mut again = Vec::new();
-    for (part, done) in parts.values().zip(drive(known, &calls)) {
+    let mut retries = Vec::new();
+    for (part, done) in parts.values().zip(drive(view, &calls)) {
         match done {
-            Ok(Done::Replies(replies)) => {
+            Ok(CallOutcome::Replies(replies)) => {
                 for (&at, reply) in part.iter().zip(replies.into_iter().skip(1)) {
-                    match not_done(&reply, false) {
-                        Some(_) => again.push(at),
+                    match retryable_error(&reply, false) {
+                        Some(_) => retries.push(at),
                         None => results[at] = Some(Ok(reply)),
                     }
                 }
             }
             // None of its commands was executed.
-            Ok(Done::Apart) => again.extend(part),
+            Ok(CallOutcome::Split) => retries.extend(part),
             Err(error) => {
                 for &at in part {
                     results[at] = Some(Err(error.clone()));
@@ -64,18 +64,18 @@ pub(super) fn pipeline(
             }
         }
     }
-    if !again.is_empty() {
-        known.doubt();
+    if !retries.is_empty() {
+        view.mark_stale();
     }
-    let calls: Vec<Call> = again
+    let calls: Vec<Call> = retries
         .iter()
         .map(|at| call(commands, &routes, &[*at]))
-        .map(alone)
+        .map(with_command_reply)
         .collect();
-    for (at, done) in again.into_iter().zip(drive(known, &calls)) {
+    for (at, done) in retries.into_iter().zip(drive(view, &calls)) {
         results[at] = Some(match done {
-            Ok(Done::Replies(mut replies)) => Ok(replies.pop().unwrap_or(Reply::Null)),
-            Ok(Done::Apart) => unreachable!("one call of one slot"),
+            Ok(CallOutcome::Replies(mut replies)) => Ok(replies.pop().unwrap_or(Reply::Null)),
+            Ok(CallOutcome::Split) => unreachable!("one call of one slot"),
             Err(error) => Err(error),
         });
     }
@@ -109,7 +109,7 @@ fn call(commands: &[Vec<&[u8]>], routes: &[Option<Route>], part: &[usize]) -> Ca
 }
 
 /// Makes the reply of the command itself determine redirections.
-fn alone(mut call: Call) -> Call {
+fn with_command_reply(mut call: Call) -> Call {
     call.main = 1;
     call
 }

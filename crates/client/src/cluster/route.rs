@@ -30,7 +30,7 @@ impl Route {
                 is_point: false,
             });
         };
-        if changes_its_connection(spec, parts) {
+        if is_connection_bound(spec, parts) {
             return None;
         }
         let mut keys = spec.keys.positions(parts.len());
@@ -59,14 +59,14 @@ pub(crate) fn is_read_only(name: &[u8]) -> bool {
 }
 
 fn is_read(spec: &Spec) -> bool {
-    let is_harmless = matches!(
+    let is_node_command = matches!(
         spec.id,
         Id::Ping | Id::Echo | Id::Info | Id::Time | Id::Command | Id::Cluster
     );
-    is_harmless || spec.flags.split(' ').any(|flag| flag == "readonly")
+    is_node_command || spec.flags.split(' ').any(|flag| flag == "readonly")
 }
 
-fn changes_its_connection(spec: &Spec, parts: &[&[u8]]) -> bool {
+fn is_connection_bound(spec: &Spec, parts: &[&[u8]]) -> bool {
     let is_setting = matches!(
         spec.id,
         Id::Asking | Id::Auth | Id::Hello | Id::ReadOnly | Id::ReadWrite | Id::Unwatch
@@ -87,14 +87,14 @@ mod tests {
     use larder_types::slot_of;
 
     fn route(command: &str) -> Option<Route> {
-        let mut topology = Topology::one("a:1");
+        let mut topology = Topology::single_node("a:1");
         topology.stores = Some([b"pymk".to_vec()].into());
         let parts: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         Route::of(&topology, &parts)
     }
 
     #[test]
-    fn commands_go_to_their_first_key() {
+    fn commands_are_routed_by_their_first_key() {
         for (command, key, is_read, of_stores) in [
             ("get pymk:1", "pymk:1", true, true),
             ("MGET pymk:1 t|bob|1", "pymk:1", true, false),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bound_to_a_connection_is_not_sent_on_any() {
+    fn connection_bound_commands_have_no_route() {
         for command in [
             "MULTI",
             "EXEC",

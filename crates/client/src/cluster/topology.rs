@@ -16,7 +16,7 @@ use larder_types::{SLOTS, row_slot, slot_of};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Topology {
     /// `host:port` of each node, and its zone if the server reports it.
-    pub nodes: Vec<Told>,
+    pub nodes: Vec<NodeEntry>,
     /// Lists of indexes into `nodes`, each with the owner first.
     lists: Vec<Arc<[u16]>>,
     /// The list of each slot.
@@ -28,21 +28,21 @@ pub(crate) struct Topology {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct NodeEntry {
     pub address: String,
     pub zone: Option<String>,
 }
 
 impl Topology {
     /// Returns a topology with one node that has all slots.
-    pub fn one(address: &str) -> Topology {
-        let mut topology = Topology::none();
-        topology.set(0, SLOTS - 1, &[Told::at(address)]);
+    pub fn single_node(address: &str) -> Topology {
+        let mut topology = Topology::empty();
+        topology.set(0, SLOTS - 1, &[NodeEntry::at(address)]);
         topology
     }
 
     /// Returns a topology without nodes.
-    pub fn none() -> Topology {
+    pub fn empty() -> Topology {
         Topology {
             nodes: Vec::new(),
             lists: vec![Arc::from([])],
@@ -52,12 +52,12 @@ impl Topology {
         }
     }
 
-    /// Parses the reply of node `asked` to `CLUSTER SLOTS`.
+    /// Parses the reply of node `queried` to `CLUSTER SLOTS`.
     ///
     /// # Errors
     /// The reason why the reply is invalid.
-    pub fn of_reply(reply: &Reply, asked: &str) -> Result<Topology, String> {
-        let mut topology = Topology::none();
+    pub fn from_reply(reply: &Reply, queried: &str) -> Result<Topology, String> {
+        let mut topology = Topology::empty();
         for entry in array(reply).ok_or("CLUSTER SLOTS: no array")? {
             let entry = array(entry).ok_or("CLUSTER SLOTS: an entry is no array")?;
             let (Some(from), Some(to)) =
@@ -68,17 +68,17 @@ impl Topology {
             if from > to {
                 return Err(format!("CLUSTER SLOTS: slots {from} to {to}"));
             }
-            let nodes = entry[2..].iter().map(|node| told(node, asked));
-            let nodes: Result<Vec<Told>, String> = nodes.collect();
+            let nodes = entry[2..].iter().map(|node| parse_node(node, queried));
+            let nodes: Result<Vec<NodeEntry>, String> = nodes.collect();
             topology.set(from, to, &nodes?);
         }
         Ok(topology)
     }
 
-    fn set(&mut self, from: u16, to: u16, told: &[Told]) {
-        let mut list: Vec<u16> = Vec::with_capacity(told.len());
-        for node in told {
-            let place = self.place(node);
+    fn set(&mut self, from: u16, to: u16, entries: &[NodeEntry]) {
+        let mut list: Vec<u16> = Vec::with_capacity(entries.len());
+        for node in entries {
+            let place = self.index_of(node);
             if !list.contains(&place) {
                 list.push(place);
             }
@@ -92,7 +92,7 @@ impl Topology {
         self.by_slot[usize::from(from)..=usize::from(to)].fill(number as u16);
     }
 
-    fn place(&mut self, node: &Told) -> u16 {
+    fn index_of(&mut self, node: &NodeEntry) -> u16 {
         let known = self.nodes.iter().position(|it| it.address == node.address);
         let place = known.unwrap_or_else(|| {
             self.nodes.push(node.clone());
@@ -102,14 +102,14 @@ impl Topology {
     }
 
     /// Applies a `MOVED` reply: `address` owns the slot. Nodes that had copies may still have them.
-    pub fn moved(&mut self, slot: u16, address: &str) {
-        let mut list = vec![Told::at(address)];
-        list.extend(self.having(slot).map(Told::at));
+    pub fn set_owner(&mut self, slot: u16, address: &str) {
+        let mut list = vec![NodeEntry::at(address)];
+        list.extend(self.holders(slot).map(NodeEntry::at));
         self.set(slot, slot, &list);
     }
 
     /// Returns the addresses of the nodes that have a slot, owner first.
-    pub fn having(&self, slot: u16) -> impl Iterator<Item = &str> + Clone {
+    pub fn holders(&self, slot: u16) -> impl Iterator<Item = &str> + Clone {
         let list = &self.lists[usize::from(self.by_slot[usize::from(slot)])];
         let node = |&at: &u16| self.nodes[usize::from(at)].address.as_str();
         list.iter().map(node)
@@ -119,7 +119,7 @@ impl Topology {
     pub fn owned(&self) -> BTreeMap<&str, u32> {
         let mut owned = BTreeMap::new();
         for slot in 0..SLOTS {
-            if let Some(owner) = self.having(slot).next() {
+            if let Some(owner) = self.holders(slot).next() {
                 *owned.entry(owner).or_default() += 1;
             }
         }
@@ -144,9 +144,9 @@ impl Topology {
     }
 }
 
-impl Told {
-    fn at(address: &str) -> Told {
-        Told {
+impl NodeEntry {
+    fn at(address: &str) -> NodeEntry {
+        NodeEntry {
             address: address.to_owned(),
             zone: None,
         }
@@ -154,7 +154,7 @@ impl Told {
 }
 
 /// Parses `[host, port, id, more]`. Without a host it is that of the queried node.
-fn told(node: &Reply, asked: &str) -> Result<Told, String> {
+fn parse_node(node: &Reply, queried: &str) -> Result<NodeEntry, String> {
     let wrong = || "CLUSTER SLOTS: a node has no host and port".to_owned();
     let fields = array(node).ok_or_else(wrong)?;
     let port = match fields.get(1) {
@@ -167,16 +167,16 @@ fn told(node: &Reply, asked: &str) -> Result<Told, String> {
         Some(Reply::Null) => String::new(),
         _ => return Err(wrong()),
     };
-    Ok(Told {
-        address: address(&host, port, asked),
+    Ok(NodeEntry {
+        address: address(&host, port, queried),
         zone: fields.get(3).and_then(zone),
     })
 }
 
-/// Returns `host:port`. Without a host, or if the server does not know its own name, the host is that of `asked`.
-pub(crate) fn address(host: &str, port: u16, asked: &str) -> String {
+/// Returns `host:port`. Without a host, or if the server does not know its own name, the host is that of `queried`.
+pub(crate) fn address(host: &str, port: u16, queried: &str) -> String {
     let host = match host {
-        "" | "?" => asked.rsplit_once(':').map_or(asked, |(host, _)| host),
+        "" | "?" => queried.rsplit_once(':').map_or(queried, |(host, _)| host),
         host => host,
     };
     if host.contains(':') && !host.starts_with('[') {
@@ -187,8 +187,8 @@ pub(crate) fn address(host: &str, port: u16, asked: &str) -> String {
 }
 
 /// Parses a node's metadata: names and values, as an array or a map.
-fn zone(more: &Reply) -> Option<String> {
-    let pairs: Vec<(&Reply, &Reply)> = match more {
+fn zone(metadata: &Reply) -> Option<String> {
+    let pairs: Vec<(&Reply, &Reply)> = match metadata {
         Reply::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
         Reply::Array(items) => items.chunks_exact(2).map(|it| (&it[0], &it[1])).collect(),
         _ => return None,
@@ -245,12 +245,12 @@ mod tests {
         Reply::Bulk(text.into())
     }
 
-    fn node(host: Reply, port: i64, more: Reply) -> Reply {
-        Reply::Array(vec![host, Reply::Integer(port), bulk("id"), more])
+    fn node(host: Reply, port: i64, metadata: Reply) -> Reply {
+        Reply::Array(vec![host, Reply::Integer(port), bulk("id"), metadata])
     }
 
     #[test]
-    fn slots_are_read_in_both_versions_and_hosts_that_are_not_told_are_the_one_that_was_asked() {
+    fn slots_are_decoded_in_both_versions_and_unknown_hosts_are_the_queried_one() {
         let none = || Reply::Array(Vec::new());
         let zone = Reply::Map(vec![(bulk("availability-zone"), bulk("east"))]);
         let reply = Reply::Array(vec![
@@ -268,11 +268,11 @@ mod tests {
                 node(bulk("fe80::1"), 3, none()),
             ]),
         ]);
-        let topology = Topology::of_reply(&reply, "asked:9").unwrap();
-        let having = |slot| topology.having(slot).collect::<Vec<_>>();
-        assert_eq!(having(99), ["a:1", "asked:2"]);
-        assert_eq!(having(100), ["asked:2", "[fe80::1]:3"]);
-        assert!(having(101).is_empty());
+        let topology = Topology::from_reply(&reply, "asked:9").unwrap();
+        let holders = |slot| topology.holders(slot).collect::<Vec<_>>();
+        assert_eq!(holders(99), ["a:1", "asked:2"]);
+        assert_eq!(holders(100), ["asked:2", "[fe80::1]:3"]);
+        assert!(holders(101).is_empty());
         assert_eq!(topology.nodes[0].zone.as_deref(), Some("east"));
         assert_eq!(
             topology.owned().into_iter().collect::<Vec<_>>(),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn malformed_replies_are_errors() {
         let entry = |from, to, node| {
             Reply::Array(vec![Reply::Array(vec![
                 Reply::Integer(from),
@@ -299,22 +299,22 @@ mod tests {
             entry(0, 4, port(70_000)),
             entry(0, 4, Reply::Integer(3)),
         ] {
-            assert!(Topology::of_reply(&wrong, "a:1").is_err(), "{wrong:?}");
+            assert!(Topology::from_reply(&wrong, "a:1").is_err(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn a_moved_slot_alone_has_another_owner() {
-        let mut topology = Topology::one("a:1");
-        topology.moved(7, "b:2");
-        topology.moved(7, "b:2");
-        assert_eq!(topology.having(7).collect::<Vec<_>>(), ["b:2", "a:1"]);
-        assert_eq!(topology.having(8).collect::<Vec<_>>(), ["a:1"]);
+    fn only_a_moved_slot_has_another_owner() {
+        let mut topology = Topology::single_node("a:1");
+        topology.set_owner(7, "b:2");
+        topology.set_owner(7, "b:2");
+        assert_eq!(topology.holders(7).collect::<Vec<_>>(), ["b:2", "a:1"]);
+        assert_eq!(topology.holders(8).collect::<Vec<_>>(), ["a:1"]);
     }
 
     #[test]
-    fn rows_go_by_their_leading_column_and_records_of_stores_by_all_of_the_key() {
-        let mut topology = Topology::one("a:1");
+    fn rows_are_routed_by_leading_column_and_records_by_complete_key() {
+        let mut topology = Topology::single_node("a:1");
         assert_eq!(
             topology.slot(b"post|bob|1"),
             slot_of(b"post|bob|1"),

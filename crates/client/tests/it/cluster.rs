@@ -7,11 +7,11 @@ use std::time::Duration;
 use larder_client::{ClusterClient, ClusterOptions, Error, Reply};
 use larder_types::{Random, SLOTS, slot_of};
 
-use super::fakes::{Act, Fakes, array, bulk, say};
+use super::fakes::{Act, Fakes, array, bulk, encode_reply};
 use super::free_address;
 
 /// Computes the slot bit by bit, as in Redis Cluster's specification.
-fn slot_by_the_book(key: &[u8]) -> u16 {
+fn slot_by_definition(key: &[u8]) -> u16 {
     let open = key.iter().position(|&byte| byte == b'{');
     let tag = open.and_then(|open| {
         let length = key[open + 1..].iter().position(|&byte| byte == b'}')?;
@@ -28,7 +28,7 @@ fn slot_by_the_book(key: &[u8]) -> u16 {
 }
 
 #[test]
-fn every_key_goes_to_its_owner_at_once() {
+fn every_key_is_sent_to_its_owner() {
     let fakes = Fakes::start(3, &[], |_, _| None);
     let (client, mut random) = (fakes.client(), Random::new(3));
     for number in 0..300 {
@@ -36,16 +36,20 @@ fn every_key_goes_to_its_owner_at_once() {
             .filter_map(|_| random.choose(&['a', 'é', '{', '}', '7', ' ']))
             .collect();
         let key = format!("s:{name}{number}");
-        let slot = slot_by_the_book(key.as_bytes());
+        let slot = slot_by_definition(key.as_bytes());
         assert_eq!(client.slot_of(&key).unwrap(), slot, "{key}");
         client.command(&[b"GET", key.as_bytes()]).unwrap();
         let owner = fakes.state().having[usize::from(slot)][0];
-        assert_eq!(fakes.asked(owner, &format!("GET {key}")), 1, "{key}");
+        assert_eq!(
+            fakes.count_requests(owner, &format!("GET {key}")),
+            1,
+            "{key}"
+        );
         let row = format!("t|{name}|{number}");
         let column = name.split(['|', ':']).next().unwrap();
         assert_eq!(
             client.slot_of(&row).unwrap(),
-            slot_by_the_book(column.as_bytes()),
+            slot_by_definition(column.as_bytes()),
             "{row}"
         );
     }
@@ -59,7 +63,7 @@ fn every_key_goes_to_its_owner_at_once() {
         nodes.iter().map(|node| node.slots).sum::<u32>(),
         u32::from(SLOTS)
     );
-    assert!(nodes.iter().all(|node| !node.is_left_out));
+    assert!(nodes.iter().all(|node| !node.is_excluded));
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn a_moved_slot_is_followed_and_remembered() {
         assert_eq!(client.get(&key).unwrap(), None);
     }
     assert_eq!(client.counts().redirections, 1);
-    assert_eq!(fakes.asked(2, &format!("GET {key}")), 3);
+    assert_eq!(fakes.count_requests(2, &format!("GET {key}")), 3);
 }
 
 #[test]
@@ -103,23 +107,23 @@ fn ask_is_followed_once_and_with_asking() {
     });
     let client = fakes.client();
     client.command(&[b"SET", key.as_bytes(), b"1"]).unwrap();
-    assert_eq!(target.asked(1, &format!("SET {key} 1")), 1);
+    assert_eq!(target.count_requests(1, &format!("SET {key} 1")), 1);
     assert_eq!(client.counts().redirections, 1);
     client.command(&[b"SET", key.as_bytes(), b"2"]).unwrap();
     assert_eq!(
-        fakes.asked(0, &format!("SET {key} 2")),
+        fakes.count_requests(0, &format!("SET {key} 2")),
         1,
         "the slot has not moved"
     );
 }
 
 #[test]
-fn nobody_serving_the_slot_is_waited_out_and_the_write_is_done_once() {
+fn a_write_to_an_unserved_slot_waits_and_is_executed_once() {
     let refusals = AtomicUsize::new(0);
     let fakes = Fakes::start(2, &[], move |_, parts| match &parts[0][..] {
         "INCR" => match refusals.fetch_add(1, Ordering::SeqCst) {
-            0 | 2 => say("-CLUSTERDOWN Hash slot not served\r\n"),
-            1 => say("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"),
+            0 | 2 => encode_reply("-CLUSTERDOWN Hash slot not served\r\n"),
+            1 => encode_reply("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"),
             _ => None,
         },
         _ => None,
@@ -131,15 +135,16 @@ fn nobody_serving_the_slot_is_waited_out_and_the_write_is_done_once() {
         Reply::Integer(1)
     );
     assert_eq!(
-        fakes.asked(0, &format!("INCR {key}")) + fakes.asked(1, &format!("INCR {key}")),
+        fakes.count_requests(0, &format!("INCR {key}"))
+            + fakes.count_requests(1, &format!("INCR {key}")),
         4
     );
 }
 
 #[test]
-fn a_cluster_that_stays_down_is_told_by_its_own_word() {
+fn a_cluster_that_stays_down_is_reported_with_its_error() {
     let fakes = Fakes::start(2, &[], |_, parts| match &parts[0][..] {
-        "GET" | "SET" => say("-CLUSTERDOWN The cluster is down\r\n"),
+        "GET" | "SET" => encode_reply("-CLUSTERDOWN The cluster is down\r\n"),
         _ => None,
     });
     let client = fakes.client_with(ClusterOptions {
@@ -156,28 +161,31 @@ fn a_cluster_that_stays_down_is_told_by_its_own_word() {
 }
 
 #[test]
-fn a_read_of_a_node_that_is_gone_is_answered_by_the_next_replica_and_the_node_is_left_out() {
+fn a_read_from_a_lost_node_is_retried_on_a_replica_and_the_node_is_excluded() {
     let fakes = Fakes::start(3, &[0], |_, _| None);
     let client = fakes.client();
     let key = fakes.key_of(0, "s:");
     for _ in 0..20 {
         assert_eq!(client.get(&key).unwrap(), None);
     }
-    assert_eq!(fakes.asked(1, &format!("GET {key}")), 20);
+    assert_eq!(fakes.count_requests(1, &format!("GET {key}")), 20);
     let nodes = client.nodes().unwrap();
     let gone = nodes
         .iter()
         .find(|node| node.address == fakes.addresses[0])
         .unwrap();
-    assert!(gone.is_left_out);
-    assert!(client.counts().retries < 20, "it is not asked each time");
+    assert!(gone.is_excluded);
+    assert!(
+        client.counts().retries < 20,
+        "an excluded node is not contacted each time"
+    );
 }
 
 #[test]
 fn a_write_whose_owner_cannot_be_reached_goes_to_another_node_once() {
     // Any larder node forwards it; these nodes report that they have executed it.
     let fakes = Fakes::start(3, &[0], |_, parts| match &parts[0][..] {
-        "INCR" => say(":1\r\n"),
+        "INCR" => encode_reply(":1\r\n"),
         _ => None,
     });
     let client = fakes.client();
@@ -186,8 +194,8 @@ fn a_write_whose_owner_cannot_be_reached_goes_to_another_node_once() {
         client.command(&[b"INCR", key.as_bytes()]).unwrap(),
         Reply::Integer(1)
     );
-    let asked = [1, 2].map(|node| fakes.asked(node, &format!("INCR {key}")));
-    assert_eq!(asked.iter().sum::<usize>(), 1);
+    let counts = [1, 2].map(|node| fakes.count_requests(node, &format!("INCR {key}")));
+    assert_eq!(counts.iter().sum::<usize>(), 1);
 }
 
 #[test]
@@ -205,18 +213,20 @@ fn a_write_without_a_reply_is_unknown_and_not_repeated() {
             "{error}"
         );
         assert!(
-            error.to_string().contains("whether it was done is unknown"),
+            error
+                .to_string()
+                .contains("the write may have been executed"),
             "{error}"
         );
-        let asked: usize = (0..3)
-            .map(|node| fakes.asked(node, &format!("INCR {key}")))
+        let count: usize = (0..3)
+            .map(|node| fakes.count_requests(node, &format!("INCR {key}")))
             .sum();
-        assert_eq!(asked, 1);
+        assert_eq!(count, 1);
     }
 }
 
 #[test]
-fn nobody_there_at_all_is_an_error_that_names_them() {
+fn an_unreachable_cluster_is_an_error_that_names_the_nodes() {
     let client = ClusterClient::new([free_address()]);
     assert!(matches!(client.get("s:1"), Err(Error::NoServer { .. })));
     let fakes = Fakes::start(2, &[], |_, parts| (parts[0] == "GET").then_some(Act::Close));
@@ -237,7 +247,7 @@ fn nobody_there_at_all_is_an_error_that_names_them() {
 }
 
 /// Replies to a hundred reads, and then hangs.
-fn falls_silent(of: usize) -> impl Fn(usize, &[String]) -> Option<Act> + Send + Sync {
+fn start_silent_cluster(of: usize) -> impl Fn(usize, &[String]) -> Option<Act> + Send + Sync {
     let answered = AtomicUsize::new(0);
     move |node, parts| {
         let is_silent =
@@ -247,8 +257,8 @@ fn falls_silent(of: usize) -> impl Fn(usize, &[String]) -> Option<Act> + Send + 
 }
 
 #[test]
-fn a_slow_read_is_asked_of_a_second_node_within_the_budget() {
-    let fakes = Fakes::start(2, &[], falls_silent(0));
+fn a_slow_read_is_hedged_within_the_budget() {
+    let fakes = Fakes::start(2, &[], start_silent_cluster(0));
     let client = fakes.client();
     let key = fakes.key_of(0, "s:");
     for _ in 0..150 {
@@ -258,16 +268,16 @@ fn a_slow_read_is_asked_of_a_second_node_within_the_budget() {
     assert!(counts.hedges_won >= 1, "{counts:?}");
     // 5 of 100 reads; hedges of probes are not counted.
     assert!(counts.hedges <= 15, "{counts:?}");
-    let silent = fakes.asked(0, &format!("GET {key}")) - 100;
+    let silent = fakes.count_requests(0, &format!("GET {key}")) - 100;
     assert!(
         (1..40).contains(&silent),
-        "it is left out after some: {silent}"
+        "the node is excluded after some reads: {silent}"
     );
 }
 
 #[test]
-fn no_write_and_nothing_without_a_budget_is_asked_twice() {
-    let fakes = Fakes::start(2, &[], falls_silent(0));
+fn writes_and_reads_without_a_budget_are_not_hedged() {
+    let fakes = Fakes::start(2, &[], start_silent_cluster(0));
     let client = fakes.client_with(ClusterOptions {
         hedge_percent: 0,
         attempt_timeout: Duration::from_millis(100),
@@ -280,7 +290,7 @@ fn no_write_and_nothing_without_a_budget_is_asked_twice() {
     assert_eq!(client.counts().hedges, 0);
     assert!(
         client.counts().retries >= 1,
-        "it is asked of the next after the time-out"
+        "the read is retried on the next node after the timeout"
     );
     for _ in 0..200 {
         client.command(&[b"INCR", key.as_bytes()]).unwrap();
@@ -289,7 +299,7 @@ fn no_write_and_nothing_without_a_budget_is_asked_twice() {
 }
 
 #[test]
-fn a_node_that_comes_back_is_asked_again() {
+fn a_node_that_returns_is_used_again() {
     let closes = Arc::new(AtomicUsize::new(0));
     let left = closes.clone();
     let fakes = Fakes::start(2, &[], move |node, parts| {
@@ -305,15 +315,15 @@ fn a_node_that_comes_back_is_asked_again() {
     // With the open connection, and with a new one.
     closes.store(3, Ordering::SeqCst);
     client.get(&key).unwrap();
-    assert!(client.nodes().unwrap().iter().any(|node| node.is_left_out));
+    assert!(client.nodes().unwrap().iter().any(|node| node.is_excluded));
     let command = format!("GET {key}");
     // It counts as healthy again after a reply, slightly after it received the request.
-    let is_well = || client.nodes().unwrap().iter().all(|it| !it.is_left_out);
+    let is_well = || client.nodes().unwrap().iter().all(|it| !it.is_excluded);
     while closes.load(Ordering::SeqCst) > 0 || !is_well() {
         client.get(&key).unwrap();
     }
     // Once before, three failures, and once since.
-    assert!(fakes.asked(0, &command) >= 5);
+    assert!(fakes.count_requests(0, &command) >= 5);
 }
 
 #[test]
@@ -329,18 +339,26 @@ fn records_of_stores_are_read_in_the_callers_zone_and_rows_at_their_owner() {
     });
     let key = fakes.key_of(0, "s:");
     client.get(&key).unwrap();
-    assert_eq!(fakes.asked(1, &format!("GET {key}")), 1, "its copy is near");
+    assert_eq!(
+        fakes.count_requests(1, &format!("GET {key}")),
+        1,
+        "its copy is near"
+    );
     let key = fakes.key_of(2, "s:");
     client.get(&key).unwrap();
-    assert_eq!(fakes.asked(2, &format!("GET {key}")), 1, "its copy is far");
+    assert_eq!(
+        fakes.count_requests(2, &format!("GET {key}")),
+        1,
+        "its copy is far"
+    );
     let user = fakes.key_of(0, "");
     let row = format!("t|{user}|1");
     client.get(&row).unwrap();
-    assert_eq!(fakes.asked(0, &format!("GET {row}")), 1);
+    assert_eq!(fakes.count_requests(0, &format!("GET {row}")), 1);
 }
 
 #[test]
-fn several_keys_are_asked_of_all_their_nodes_at_the_same_time() {
+fn several_keys_are_requested_from_all_their_nodes_concurrently() {
     // Each node replies only after all three have received a request.
     let all = Barrier::new(3);
     let fakes = Fakes::start(3, &[], move |_, parts| {
@@ -365,7 +383,7 @@ fn several_keys_are_asked_of_all_their_nodes_at_the_same_time() {
 }
 
 #[test]
-fn several_keys_that_are_elsewhere_by_now_are_asked_again() {
+fn moved_keys_of_a_multi_key_read_are_retried() {
     let fakes = Fakes::start(3, &[], |_, _| None);
     let client = fakes.client();
     let keys: Vec<String> = (0..30).map(|number| format!("s:{number}")).collect();
@@ -383,9 +401,9 @@ fn several_keys_that_are_elsewhere_by_now_are_asked_again() {
 }
 
 #[test]
-fn part_of_an_answer_is_an_error_or_told_key_by_key() {
+fn a_partial_reply_is_an_error_or_reported_per_key() {
     let fakes = Fakes::start(3, &[], |node, parts| match &parts[0][..] {
-        "MGET" | "GET" if node == 2 => say("-ERR store s: block 7 is damaged\r\n"),
+        "MGET" | "GET" if node == 2 => encode_reply("-ERR store s: block 7 is damaged\r\n"),
         _ => None,
     });
     let client = fakes.client();
@@ -399,15 +417,15 @@ fn part_of_an_answer_is_an_error_or_told_key_by_key() {
 }
 
 #[test]
-fn records_of_one_store_are_never_of_two_versions() {
+fn records_of_one_store_come_from_one_version() {
     // Every node replies from its own version; node 1 swaps later than the others.
-    let asked = AtomicUsize::new(0);
+    let requests = AtomicUsize::new(0);
     let fakes = Fakes::start(3, &[], move |node, parts| {
-        let turn = asked.fetch_add(usize::from(node == 1), Ordering::SeqCst);
+        let turn = requests.fetch_add(usize::from(node == 1), Ordering::SeqCst);
         let version = if node == 1 && turn < 10 { 4 } else { 5 };
         match &parts[0][..] {
-            "STORE.VERSION" => say(&format!(":{version}\r\n")),
-            "MGET" => say(&array(
+            "STORE.VERSION" => encode_reply(&format!(":{version}\r\n")),
+            "MGET" => encode_reply(&array(
                 parts[1..].iter().map(|_| bulk(&version.to_string())),
             )),
             _ => None,
@@ -420,13 +438,13 @@ fn records_of_one_store_are_never_of_two_versions() {
         values.iter().all(|value| value.as_deref() == Some(b"5")),
         "{values:?}"
     );
-    assert!(client.counts().requests > 3, "it was asked again");
+    assert!(client.counts().requests > 3, "the read was retried");
 }
 
 #[test]
 fn versions_that_never_agree_are_an_error() {
     let fakes = Fakes::start(2, &[], |node, parts| match &parts[0][..] {
-        "STORE.VERSION" => say(&format!(":{node}\r\n")),
+        "STORE.VERSION" => encode_reply(&format!(":{node}\r\n")),
         _ => None,
     });
     let keys: Vec<String> = (0..30).map(|number| format!("s:{number}")).collect();
@@ -438,7 +456,7 @@ fn versions_that_never_agree_are_an_error() {
 }
 
 #[test]
-fn what_a_node_told_before_it_was_cut_off_is_not_believed() {
+fn the_map_of_an_isolated_node_is_not_used() {
     let fakes = Fakes::start(2, &[], |_, _| None);
     let client = fakes.client();
     let key = fakes.key_of(0, "s:");
@@ -455,7 +473,7 @@ fn what_a_node_told_before_it_was_cut_off_is_not_believed() {
     assert_eq!(client.counts().topologies, 2);
     fakes.state().having[slot] = vec![0];
     client.get(&key).unwrap();
-    assert_eq!(fakes.asked(0, &format!("GET {key}")), 1);
+    assert_eq!(fakes.count_requests(0, &format!("GET {key}")), 1);
 }
 
 #[test]
@@ -471,7 +489,7 @@ fn a_connection_of_the_callers_own_is_needed_for_transactions() {
 }
 
 #[test]
-fn slots_that_move_all_the_time_lose_nothing_and_repeat_nothing() {
+fn constantly_moving_slots_lose_and_repeat_nothing() {
     let fakes = Fakes::start(4, &[], |_, _| None);
     let clients = [fakes.client(), fakes.client()];
     let mut random = Random::new(11);
@@ -528,7 +546,11 @@ fn a_pipeline_goes_to_the_owners_and_on_where_slots_have_moved() {
             .iter()
             .all(|reply| *reply == Ok(Reply::Simple("OK".into())))
     );
-    assert_eq!(client.counts().redirections, 0, "each went to its owner");
+    assert_eq!(
+        client.counts().redirections,
+        0,
+        "each command is sent to its owner"
+    );
     // Node 1 now has everything that node 0 had, and the client has not been notified.
     for having in &mut fakes.state().having {
         if having[0] == 0 {

@@ -20,7 +20,7 @@ pub enum Act {
 }
 
 /// Returns the behavior of `node` on a command; `None` means that of a cluster.
-pub type Word = dyn Fn(usize, &[String]) -> Option<Act> + Send + Sync;
+pub type Script = dyn Fn(usize, &[String]) -> Option<Act> + Send + Sync;
 
 pub struct Fakes {
     pub addresses: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Fakes {
 
 pub struct World {
     state: Mutex<State>,
-    word: Box<Word>,
+    word: Box<Script>,
 }
 
 pub struct State {
@@ -100,7 +100,7 @@ impl Fakes {
     }
 
     /// Returns how often a node received this command.
-    pub fn asked(&self, node: usize, command: &str) -> usize {
+    pub fn count_requests(&self, node: usize, command: &str) -> usize {
         let state = self.state();
         let seen = state.seen[node].iter();
         seen.filter(|parts| parts.join(" ") == command).count()
@@ -224,8 +224,8 @@ impl State {
             _ => return "-ERR unknown command\r\n".to_owned(),
         };
         let writes = matches!(command[0], "SET" | "INCR");
-        let mut elsewhere = keys.iter().filter_map(|key| self.moved(node, key, writes));
-        if let (Some(moved), false) = (elsewhere.next(), is_asking) {
+        let mut moved_keys = keys.iter().filter_map(|key| self.moved(node, key, writes));
+        if let (Some(moved), false) = (moved_keys.next(), is_asking) {
             return match keys.len() {
                 1 => moved,
                 _ => "-CROSSSLOT Keys in request don't hash to the same slot\r\n".to_owned(),
@@ -261,6 +261,6 @@ pub fn array(items: impl IntoIterator<Item = String>) -> String {
     format!("*{}\r\n{}", items.len(), items.concat())
 }
 
-pub fn say(reply: &str) -> Option<Act> {
+pub fn encode_reply(reply: &str) -> Option<Act> {
     Some(Act::Say(reply.to_owned()))
 }

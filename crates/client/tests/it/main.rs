@@ -126,7 +126,7 @@ fn a_server_that_never_answers_is_a_timeout_and_not_an_absent_key() {
 }
 
 #[test]
-fn what_is_no_reply_is_told_with_where_and_what() {
+fn malformed_replies_report_position_and_fault() {
     let address = serve(|_, mut stream| {
         read_command(&mut stream);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
@@ -139,7 +139,7 @@ fn what_is_no_reply_is_told_with_where_and_what() {
 }
 
 #[test]
-fn nothing_listening_says_how_to_start_a_server() {
+fn a_refused_connection_says_how_to_start_a_server() {
     let address = free_address();
     let admin = AdminClient::new(&address).unwrap();
     let expected =

@@ -4,9 +4,9 @@
 //! and makes the one change, or sends the one answer, that [`decide`] returns:
 //!
 //! ```text
-//!  World { map, registered, reports, asks, now } ── decide ──► Change ──► compare-and-swap on the map, and repeat
+//!  Inputs { map, registered, reports, requests, now } ── decide ──► Change ──► compare-and-swap on the map, and repeat
 //!                                                        ├───► Answer to an operator request, and repeat
-//!                                                        └───► Nothing: wait for a change, or until a time
+//!                                                        └───► Wait: wait for a change, or until a time
 //! ```
 //!
 //! The controller keeps no state; all its inputs are arguments. If it dies, the next controller continues where it stopped. If
@@ -17,7 +17,7 @@
 //!
 //! 1. `membership`: removes dead nodes and makes in-sync replicas owners of their slots, in one change for all that died. It also
 //!    admits nodes that are new or have returned.
-//! 2. `asks`: operator requests.
+//! 2. `requests`: operator requests.
 //! 3. `pushes`: makes a version live when all holders of slots have it, or aborts the push.
 //! 4. `placement`: computes the target placement of slots when the set of nodes has changed.
 //! 5. `moves`: one step towards the target placement: mark in sync, change the owner, drop, or begin a fill.
@@ -29,26 +29,28 @@
 //! Times are those of the controller's own clock. If the next controller's clock differs, a node is replaced, or a push aborted,
 //! earlier or later by that difference. Correctness does not depend on these times.
 
-mod asks;
 mod membership;
 mod moves;
 mod placement;
 mod pushes;
 mod report;
+mod requests;
 
 use std::collections::BTreeMap;
 
-use crate::map::{AskId, Change, ChangeId, Map, NodeId, NodeName, Refused, Registration};
+use crate::map::{
+    Change, ChangeId, ChangeRejected, Map, NodeId, NodeName, Registration, RequestId,
+};
 
-pub use asks::Ask;
-pub use report::{Progress, Pulled, Report, Synced};
+pub use report::{Progress, Report, SyncedReplica, VersionProgress};
+pub use requests::ControllerRequest;
 
 /// Maximum number of slot-move steps that are added to one map.
 const STEPS_MAX: usize = 8;
 
 /// All inputs of the controller.
 #[derive(Debug, Clone, Copy)]
-pub struct World<'a> {
+pub struct Inputs<'a> {
     pub map: &'a Map,
     /// Milliseconds since 1970.
     pub now_ms: u64,
@@ -56,28 +58,28 @@ pub struct World<'a> {
     pub registered: &'a BTreeMap<NodeName, Registration>,
     pub reports: &'a BTreeMap<NodeName, Report>,
     /// In order of arrival.
-    pub asks: &'a [(AskId, Ask)],
+    pub requests: &'a [(RequestId, ControllerRequest)],
 }
 
 /// The controller's next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Make this change, then decide again. If `ask` is set, make it only while that request is open: a delayed change must not
+    /// Make this change, then decide again. If `request` is set, make it only while that request is open: a delayed change must not
     /// be made after another controller has rejected the request.
     Change {
         change: Change,
         why: String,
-        ask: Option<AskId>,
+        request: Option<RequestId>,
     },
     /// Send this answer, delete the request, then decide again. Only valid for the map that was examined: a change whose reply
     /// was lost may have executed the request already. An error is a message for the operator.
     Answer {
-        ask: AskId,
+        request: RequestId,
         answer: Result<String, String>,
     },
-    /// Wait for a change, at most until `look_again_at_ms`.
-    Nothing {
-        look_again_at_ms: Option<u64>,
+    /// Wait for a change, at most until `wake_at_ms`.
+    Wait {
+        wake_at_ms: Option<u64>,
         /// Problems that need an operator, as messages.
         blocked: Vec<String>,
     },
@@ -85,16 +87,16 @@ pub enum Decision {
 
 /// Returns the controller's next action. The cost is linear in the size of the map and the reports, and higher if a new placement
 /// is computed (`placement`).
-pub fn decide(world: &World<'_>) -> Decision {
-    let mut rest = Rest::default();
-    membership::decide(world, &mut rest)
-        .or_else(|| asks::decide(world))
-        .or_else(|| pushes::decide(world, &mut rest))
-        .or_else(|| placement::decide(world, &mut rest))
-        .or_else(|| moves::decide(world, &mut rest))
-        .unwrap_or(Decision::Nothing {
-            look_again_at_ms: rest.look_again_at_ms,
-            blocked: rest.blocked,
+pub fn decide(inputs: &Inputs<'_>) -> Decision {
+    let mut idle = IdleState::default();
+    membership::decide(inputs, &mut idle)
+        .or_else(|| requests::decide(inputs))
+        .or_else(|| pushes::decide(inputs, &mut idle))
+        .or_else(|| placement::decide(inputs, &mut idle))
+        .or_else(|| moves::decide(inputs, &mut idle))
+        .unwrap_or(Decision::Wait {
+            wake_at_ms: idle.wake_at_ms,
+            blocked: idle.blocked,
         })
 }
 
@@ -103,18 +105,24 @@ pub fn decide(world: &World<'_>) -> Decision {
 ///
 /// # Errors
 /// The map rejects the change.
-pub fn next_map(world: &World<'_>, change: &Change, id: &ChangeId) -> Result<Map, Refused> {
-    let mut map = world.map.apply(change, id)?;
+pub fn next_map(
+    inputs: &Inputs<'_>,
+    change: &Change,
+    id: &ChangeId,
+) -> Result<Map, ChangeRejected> {
+    let mut map = inputs.map.apply(change, id)?;
     if !moves::is_step(change) {
         return Ok(map);
     }
     for _ in 0..STEPS_MAX {
-        let next = World {
+        let next = Inputs {
             map: &map,
-            ..*world
+            ..*inputs
         };
         let Decision::Change {
-            change, ask: None, ..
+            change,
+            request: None,
+            ..
         } = decide(&next)
         else {
             break;
@@ -132,30 +140,30 @@ pub fn next_map(world: &World<'_>, change: &Change, id: &ChangeId) -> Result<Map
 
 /// Results that apply if there is nothing to change.
 #[derive(Default)]
-struct Rest {
-    look_again_at_ms: Option<u64>,
+struct IdleState {
+    wake_at_ms: Option<u64>,
     blocked: Vec<String>,
 }
 
-impl Rest {
-    fn look_again_at(&mut self, at_ms: u64) {
-        let earliest = self.look_again_at_ms.unwrap_or(u64::MAX);
-        self.look_again_at_ms = Some(earliest.min(at_ms));
+impl IdleState {
+    fn wake_at(&mut self, at_ms: u64) {
+        let earliest = self.wake_at_ms.unwrap_or(u64::MAX);
+        self.wake_at_ms = Some(earliest.min(at_ms));
     }
 }
 
-impl World<'_> {
+impl Inputs<'_> {
     fn change(&self, change: Change, why: impl Into<String>) -> Option<Decision> {
         let why = why.into();
         Some(Decision::Change {
             change,
             why,
-            ask: None,
+            request: None,
         })
     }
 
     /// Returns the reason why the map would reject the change.
-    fn refusal(&self, change: &Change) -> Option<String> {
+    fn rejection(&self, change: &Change) -> Option<String> {
         let tried = self.map.apply(change, &ChangeId::default());
         tried.err().map(|refused| refused.0)
     }

@@ -15,35 +15,35 @@
 
 use std::collections::BTreeMap;
 
-use super::{Decision, Rest, World};
-use crate::map::{AtTerm, By, Change, Epoch, NodeId, Placed, Run, SlotRange};
+use super::{Decision, IdleState, Inputs};
+use crate::map::{Change, Epoch, NodeId, Placement, Run, SlotRange, SyncChange, SyncChangeOrigin};
 
-pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
-    synced(world)
+pub(super) fn decide(inputs: &Inputs<'_>, idle: &mut IdleState) -> Option<Decision> {
+    mark_in_sync(inputs)
         .or_else(|| {
-            step(world, drop).and_then(|slots| {
-                world.change(
+            collect_step(inputs, find_surplus_replica).and_then(|slots| {
+                inputs.change(
                     Change::CopiesDropped { slots },
-                    "these slots are in sync where they are to be",
+                    "all target nodes of these slots are in sync",
                 )
             })
         })
         .or_else(|| {
-            step(world, end).and_then(|slots| {
-                world.change(
+            collect_step(inputs, find_obsolete_fill).and_then(|slots| {
+                inputs.change(
                     Change::FillsEnded { slots },
-                    "these copies are not wanted any more",
+                    "these nodes are no longer targets of the slots",
                 )
             })
         })
-        .or_else(|| begin(world))
-        .or_else(|| tell(world, rest))
+        .or_else(|| begin_fills(inputs))
+        .or_else(|| report_unavailable_slots(inputs, idle))
 }
 
 /// Returns whether a change is a step of a slot move.
 pub(super) fn is_step(change: &Change) -> bool {
     match change {
-        Change::SyncChanged { by, .. } => *by == By::Controller,
+        Change::SyncChanged { by, .. } => *by == SyncChangeOrigin::Controller,
         Change::CopiesDropped { .. } | Change::FillsEnded { .. } | Change::FillsBegun { .. } => {
             true
         }
@@ -52,28 +52,28 @@ pub(super) fn is_step(change: &Change) -> bool {
 }
 
 /// Marks replicas in sync that their owners report to be. Reports about another term or fill are stale.
-fn synced(world: &World<'_>) -> Option<Decision> {
-    let mut ready: Vec<AtTerm> = Vec::new();
-    for member in world.map.members() {
-        let Some(report) = world.report(member.id) else {
+fn mark_in_sync(inputs: &Inputs<'_>) -> Option<Decision> {
+    let mut ready: Vec<SyncChange> = Vec::new();
+    for member in inputs.map.members() {
+        let Some(report) = inputs.report(member.id) else {
             continue;
         };
         for synced in &report.synced {
-            if !has_live_versions(world, synced.node, synced.began) {
+            if !has_live_versions(inputs, synced.node, synced.began) {
                 continue;
             }
-            let runs = world.map.slots().runs();
+            let runs = inputs.map.slots().runs();
             let first = runs.partition_point(|run| run.slots.to < synced.slots.from);
             for run in &runs[first..] {
-                let Some(slots) = run.slots.and(synced.slots) else {
+                let Some(slots) = run.slots.intersection(synced.slots) else {
                     break;
                 };
-                let filling = run.placed.filling(synced.node);
+                let filling = run.placement.filling(synced.node);
                 let filling = filling.filter(|it| it.began == synced.began);
                 let is_current =
-                    run.placed.owner == Some(member.id) && run.placed.term == synced.term;
+                    run.placement.owner == Some(member.id) && run.placement.term == synced.term;
                 if let Some(filling) = filling.filter(|_| is_current) {
-                    ready.push(AtTerm {
+                    ready.push(SyncChange {
                         slots,
                         term: synced.term,
                         out: Vec::new(),
@@ -94,46 +94,46 @@ fn synced(world: &World<'_>) -> Option<Decision> {
         is_free
     });
     let change = Change::SyncChanged {
-        by: By::Controller,
+        by: SyncChangeOrigin::Controller,
         slots: ready.clone(),
     };
     let some = !ready.is_empty();
-    some.then(|| world.change(change, "their owners report replicas in sync"))
+    some.then(|| inputs.change(change, "their owners report replicas in sync"))
         .flatten()
 }
 
 /// Returns whether the node has the live versions of all stores. A replica is useful only with their partitions of these slots, which
 /// were assigned to it in the epoch `began`.
-fn has_live_versions(world: &World<'_>, node: NodeId, began: Epoch) -> bool {
-    let report = world.report(node).filter(|report| report.epoch >= began);
-    world.map.stores().iter().all(|(name, store)| {
+fn has_live_versions(inputs: &Inputs<'_>, node: NodeId, began: Epoch) -> bool {
+    let report = inputs.report(node).filter(|report| report.epoch >= began);
+    inputs.map.stores().iter().all(|(name, store)| {
         let Some(live) = &store.live else {
             return true;
         };
-        report.is_some_and(|report| report.has(name, store, live.version))
+        report.is_some_and(|report| report.has_version(name, store, live.version))
     })
 }
 
 /// Returns the slots for which `of` returns a node.
-fn step(
-    world: &World<'_>,
-    of: impl Fn(&World<'_>, &Placed) -> Option<NodeId>,
+fn collect_step(
+    inputs: &Inputs<'_>,
+    of: impl Fn(&Inputs<'_>, &Placement) -> Option<NodeId>,
 ) -> Option<Vec<(SlotRange, NodeId)>> {
-    let runs = world.map.slots().runs().iter();
+    let runs = inputs.map.slots().runs().iter();
     let slots: Vec<_> = runs
-        .filter_map(|run| Some((run.slots, of(world, &run.placed)?)))
+        .filter_map(|run| Some((run.slots, of(inputs, &run.placement)?)))
         .collect();
     (!slots.is_empty()).then_some(slots)
 }
 
 /// Returns a surplus in-sync replica, if all target nodes hold the slot.
-fn drop(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
-    if placed.is_settled() {
+fn find_surplus_replica(_: &Inputs<'_>, placement: &Placement) -> Option<NodeId> {
+    if placement.is_settled() {
         return None;
     }
-    let goal = placed.goal();
-    let is_there = goal.iter().all(|&node| placed.is_holder(node));
-    let surplus = placed
+    let goal = placement.goal();
+    let is_there = goal.iter().all(|&node| placement.is_holder(node));
+    let surplus = placement
         .in_sync
         .iter()
         .copied()
@@ -142,23 +142,23 @@ fn drop(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
 }
 
 /// Returns a node that is being filled but is not a target.
-fn end(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
-    let fillings = placed.filling.iter().map(|it| it.node);
-    let goal = if placed.filling.is_empty() {
+fn find_obsolete_fill(_: &Inputs<'_>, placement: &Placement) -> Option<NodeId> {
+    let fillings = placement.filling.iter().map(|it| it.node);
+    let goal = if placement.filling.is_empty() {
         Vec::new()
     } else {
-        placed.goal()
+        placement.goal()
     };
     fillings.into_iter().find(|node| !goal.contains(node))
 }
 
 /// Begins fills, at most as many per node as the settings allow.
-fn begin(world: &World<'_>) -> Option<Decision> {
-    let map = world.map;
+fn begin_fills(inputs: &Inputs<'_>) -> Option<Decision> {
+    let map = inputs.map;
     let limit = u32::from(map.settings().fill_slots_at_once);
     let mut filling: BTreeMap<NodeId, u32> = BTreeMap::new();
     for run in map.slots().runs() {
-        for it in &run.placed.filling {
+        for it in &run.placement.filling {
             *filling.entry(it.node).or_default() += run.slots.count();
         }
     }
@@ -168,24 +168,28 @@ fn begin(world: &World<'_>) -> Option<Decision> {
         .slots()
         .runs()
         .iter()
-        .filter(|run| !run.placed.is_settled());
+        .filter(|run| !run.placement.is_settled());
     let mut runs: Vec<&Run> = unsettled.collect();
-    runs.sort_by_key(|run| run.placed.in_sync.len());
-    for Run { slots: all, placed } in runs {
-        let Some(owner) = placed.owner.filter(|&owner| map.is_up(owner)) else {
+    runs.sort_by_key(|run| run.placement.in_sync.len());
+    for Run {
+        slots: all,
+        placement,
+    } in runs
+    {
+        let Some(owner) = placement.owner.filter(|&owner| map.is_up(owner)) else {
             continue;
         };
         // The owner sends the rows, so it must be able to reach the node.
         let is_reached = |node: NodeId| {
-            let report = world.report(owner).filter(|it| !it.unreached.is_empty());
+            let report = inputs.report(owner).filter(|it| !it.unreached.is_empty());
             let name = map.member(node).map(|it| it.name());
             !report
                 .zip(name)
                 .is_some_and(|(report, name)| report.unreached.contains_key(name))
         };
-        let wanted = placed.goal().into_iter().filter(|&node| {
-            !placed.is_holder(node)
-                && placed.filling(node).is_none()
+        let candidates = placement.goal().into_iter().filter(|&node| {
+            !placement.is_holder(node)
+                && placement.filling(node).is_none()
                 && map.is_up(node)
                 && !map.is_stopping(node)
                 && is_reached(node)
@@ -193,7 +197,7 @@ fn begin(world: &World<'_>) -> Option<Decision> {
         let room = |node: NodeId, filling: &BTreeMap<NodeId, u32>| {
             limit.saturating_sub(filling.get(&node).copied().unwrap_or(0))
         };
-        let Some(node) = wanted.max_by_key(|&node| (room(node, &filling), node)) else {
+        let Some(node) = candidates.max_by_key(|&node| (room(node, &filling), node)) else {
             continue;
         };
         let count = room(node, &filling).min(all.count());
@@ -206,31 +210,31 @@ fn begin(world: &World<'_>) -> Option<Decision> {
     slots.sort_unstable();
     let some = !slots.is_empty();
     some.then(|| {
-        world.change(
+        inputs.change(
             Change::FillsBegun { slots },
-            "these slots are to be there as well",
+            "these nodes are new targets of the slots",
         )
     })
     .flatten()
 }
 
 /// Reports slots that only an operator can bring back.
-fn tell(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
-    let map = world.map;
-    let mut dark: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+fn report_unavailable_slots(inputs: &Inputs<'_>, idle: &mut IdleState) -> Option<Decision> {
+    let map = inputs.map;
+    let mut unavailable: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
     for run in map.slots().runs() {
-        if let Some(owner) = run.placed.owner.filter(|&owner| !map.is_up(owner)) {
-            let list = dark.entry(owner).or_default();
+        if let Some(owner) = run.placement.owner.filter(|&owner| !map.is_up(owner)) {
+            let list = unavailable.entry(owner).or_default();
             if list.len() < 4 {
                 list.push(run.slots.to_string());
             }
         }
     }
-    for (node, slots) in dark {
+    for (node, slots) in unavailable {
         let name = map.name_of(node);
         let slots = slots.join(", ");
-        rest.blocked.push(format!(
-            "{slots} and maybe more: nobody who is up has their rows; start {name} again. Only if its disk is lost for ever: \
+        idle.blocked.push(format!(
+            "{slots} and possibly others: no node that is up has their rows; start {name} again. Only if its disk is lost permanently: \
              larder cluster remove {name} --lose-rows"
         ));
     }

@@ -11,17 +11,17 @@
 
 use larder_types::{StoreName, VersionId};
 
-use super::{Decision, Progress, Rest, World};
+use super::{Decision, IdleState, Inputs, Progress};
 use crate::map::{Change, NodeId, Push, Store};
 
-pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
-    for (name, store) in world.map.stores() {
-        let decision = caught_up(world, name, store);
+pub(super) fn decide(inputs: &Inputs<'_>, idle: &mut IdleState) -> Option<Decision> {
+    for (name, store) in inputs.map.stores() {
+        let decision = record_caught_up(inputs, name, store);
         let decision = decision.or_else(|| {
             store
                 .push
                 .as_ref()
-                .and_then(|push| pushed(world, rest, name, store, push))
+                .and_then(|push| advance_push(inputs, idle, name, store, push))
         });
         if decision.is_some() {
             return decision;
@@ -31,7 +31,7 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
 }
 
 /// The progress of the slot holders with a version.
-pub(super) struct Standing {
+pub(super) struct PushProgress {
     pub ready: Vec<NodeId>,
     /// With the reason.
     pub failed: Vec<(NodeId, String)>,
@@ -39,69 +39,75 @@ pub(super) struct Standing {
     pub bytes: u64,
 }
 
-impl Standing {
-    pub fn of(world: &World<'_>, name: &StoreName, store: &Store, version: VersionId) -> Standing {
-        let mut holders: Vec<NodeId> = world
+impl PushProgress {
+    pub fn collect(
+        inputs: &Inputs<'_>,
+        name: &StoreName,
+        store: &Store,
+        version: VersionId,
+    ) -> PushProgress {
+        let mut holders: Vec<NodeId> = inputs
             .map
             .slots()
             .runs()
             .iter()
-            .flat_map(|run| run.placed.holders())
+            .flat_map(|run| run.placement.holders())
             .collect();
         holders.sort_unstable();
         holders.dedup();
-        let mut standing = Standing {
+        let mut progress = PushProgress {
             ready: Vec::new(),
             failed: Vec::new(),
             pending: Vec::new(),
             bytes: 0,
         };
         for node in holders {
-            let report = world.report(node);
+            let report = inputs.report(node);
             match report.and_then(|report| report.progress(name, version)) {
                 Some(Progress::Ready { digest }) => {
-                    if report.is_some_and(|it| it.has(name, store, version)) {
-                        standing.ready.push(node)
+                    if report.is_some_and(|it| it.has_version(name, store, version)) {
+                        progress.ready.push(node)
                     } else {
-                        standing.failed.push((node, format!("it pulled digest {digest}, not the one that was pushed; the source has changed, or is damaged")))
+                        progress.failed.push((node, format!("it pulled digest {digest}, which is not the pushed one; the source has changed or is damaged")))
                     }
                 }
-                Some(Progress::Failed { why }) => standing.failed.push((node, why.clone())),
+                Some(Progress::Failed { why }) => progress.failed.push((node, why.clone())),
                 Some(Progress::Pulling { bytes, .. }) => {
-                    standing.bytes += bytes;
-                    standing.pending.push(node);
+                    progress.bytes += bytes;
+                    progress.pending.push(node);
                 }
-                None => standing.pending.push(node),
+                None => progress.pending.push(node),
             }
         }
-        standing
+        progress
     }
 
     /// Returns a slot that none of the nodes in `able` holds.
-    pub fn uncovered(&self, world: &World<'_>, able: &[NodeId]) -> Option<u16> {
-        let runs = world.map.slots().runs().iter();
+    pub fn find_uncovered_slot(&self, inputs: &Inputs<'_>, able: &[NodeId]) -> Option<u16> {
+        let runs = inputs.map.slots().runs().iter();
         let mut bare = runs.filter(|run| {
-            run.placed.owner.is_some() && !run.placed.holders().any(|node| able.contains(&node))
+            run.placement.owner.is_some()
+                && !run.placement.holders().any(|node| able.contains(&node))
         });
         bare.next().map(|run| run.slots.from)
     }
 
-    pub fn lacking(&self) -> Vec<NodeId> {
+    pub fn missing_nodes(&self) -> Vec<NodeId> {
         let failed = self.failed.iter().map(|&(node, _)| node);
         failed.chain(self.pending.iter().copied()).collect()
     }
 }
 
-fn pushed(
-    world: &World<'_>,
-    rest: &mut Rest,
+fn advance_push(
+    inputs: &Inputs<'_>,
+    idle: &mut IdleState,
     name: &StoreName,
     store: &Store,
     push: &Push,
 ) -> Option<Decision> {
     let version = push.version.version;
-    let standing = Standing::of(world, name, store, version);
-    if standing.ready.is_empty() && standing.failed.is_empty() && standing.pending.is_empty() {
+    let progress = PushProgress::collect(inputs, name, store, version);
+    if progress.ready.is_empty() && progress.failed.is_empty() && progress.pending.is_empty() {
         return None;
     }
     let fail = |why: String| {
@@ -110,91 +116,95 @@ fn pushed(
             version,
             why: why.clone(),
         };
-        world.change(change, why)
+        inputs.change(change, why)
     };
     // Nodes that are down cannot pull; they count as absent until they return.
-    let (away, pulling): (Vec<NodeId>, Vec<NodeId>) = standing
+    let (away, pulling): (Vec<NodeId>, Vec<NodeId>) = progress
         .pending
         .iter()
-        .partition(|&&node| !world.map.is_up(node));
-    if let Some((node, why)) = standing.failed.first() {
-        let who = world.map.name_of(*node);
-        let count = standing.failed.len();
+        .partition(|&&node| !inputs.map.is_up(node));
+    if let Some((node, why)) = progress.failed.first() {
+        let who = inputs.map.name_of(*node);
+        let count = progress.failed.len();
         if count > push.allow_missing_replicas as usize {
             return fail(format!("{who}: {why}"));
         }
-        let mut able = standing.ready.clone();
-        able.extend(&standing.pending);
-        if let Some(slot) = standing.uncovered(world, &able) {
+        let mut able = progress.ready.clone();
+        able.extend(&progress.pending);
+        if let Some(slot) = progress.find_uncovered_slot(inputs, &able) {
             return fail(format!("{who}: {why}; and no other node has slot {slot}"));
         }
     }
-    let missing = standing.failed.len() + away.len();
-    let is_covered = || standing.uncovered(world, &standing.ready).is_none();
+    let missing = progress.failed.len() + away.len();
+    let is_covered = || {
+        progress
+            .find_uncovered_slot(inputs, &progress.ready)
+            .is_none()
+    };
     if pulling.is_empty() && missing <= push.allow_missing_replicas as usize && is_covered() {
-        let lacking = standing.lacking();
+        let lacking = progress.missing_nodes();
         let why = format!(
             "{} nodes have version {version} of store {name}, {} lack it",
-            standing.ready.len(),
+            progress.ready.len(),
             lacking.len()
         );
         let change = Change::VersionLive {
             store: name.clone(),
             version,
-            lacking,
+            missing: lacking,
         };
-        return world.change(change, why);
+        return inputs.change(change, why);
     }
     // Progress is recorded in the map from time to time, so that a stalled push can be detected.
-    let silence_ms = world.map.settings().push_silence_ms;
-    let done = standing
+    let silence_ms = inputs.map.settings().push_silence_ms;
+    let done = progress
         .bytes
-        .saturating_add((standing.ready.len() as u64) << 40);
-    let silent_ms = world.now_ms.saturating_sub(push.progress_ms);
+        .saturating_add((progress.ready.len() as u64) << 40);
+    let silent_ms = inputs.now_ms.saturating_sub(push.progress_ms);
     if done != push.progress && silent_ms >= silence_ms / 4 {
         let change = Change::PushProgressed {
             store: name.clone(),
             version,
             progress: done,
-            at_ms: world.now_ms,
+            at_ms: inputs.now_ms,
         };
-        return world.change(
+        return inputs.change(
             change,
             format!("nodes pull version {version} of store {name}"),
         );
     }
     if silent_ms >= silence_ms {
-        let waiting: Vec<String> = standing
+        let waiting: Vec<String> = progress
             .pending
             .iter()
             .take(4)
-            .map(|&node| world.map.name_of(node))
+            .map(|&node| inputs.map.name_of(node))
             .collect();
         return fail(format!(
-            "no node told of progress for {} seconds; waiting for {}",
+            "no node reported progress for {} seconds; waiting for {}",
             silent_ms / 1000,
             waiting.join(", ")
         ));
     }
-    rest.look_again_at(push.progress_ms.saturating_add(silence_ms));
+    idle.wake_at(push.progress_ms.saturating_add(silence_ms));
     None
 }
 
 /// Nodes that lacked the live version and now have it, or that hold no slots any more.
-fn caught_up(world: &World<'_>, name: &StoreName, store: &Store) -> Option<Decision> {
+fn record_caught_up(inputs: &Inputs<'_>, name: &StoreName, store: &Store) -> Option<Decision> {
     let version = store.live.as_ref()?.version;
     let holds = |node: NodeId| {
-        world
+        inputs
             .map
             .slots()
             .runs()
             .iter()
-            .any(|run| run.placed.is_holder(node))
+            .any(|run| run.placement.is_holder(node))
     };
     let has = |node: NodeId| {
-        world
+        inputs
             .report(node)
-            .is_some_and(|report| report.has(name, store, version))
+            .is_some_and(|report| report.has_version(name, store, version))
     };
     let nodes: Vec<NodeId> = store
         .lacking
@@ -212,5 +222,5 @@ fn caught_up(world: &World<'_>, name: &StoreName, store: &Store) -> Option<Decis
         version,
         nodes,
     };
-    some.then(|| world.change(change, why)).flatten()
+    some.then(|| inputs.change(change, why)).flatten()
 }

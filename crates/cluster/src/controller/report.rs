@@ -18,11 +18,11 @@ pub struct Report {
     #[serde(default)]
     pub epoch: Epoch,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub versions: Vec<Pulled>,
+    pub versions: Vec<VersionProgress>,
     /// For slots that the node owns: replicas that have all changes. The owner waits for their acknowledgements *from before it
     /// reports them here*.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub synced: Vec<Synced>,
+    pub synced: Vec<SyncedReplica>,
     /// Nodes that it has not been able to reach for a long time, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreached: BTreeMap<NodeName, String>,
@@ -34,7 +34,7 @@ pub struct Report {
 /// A node's progress with a version of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pulled {
+pub struct VersionProgress {
     pub store: StoreName,
     pub version: VersionId,
     pub progress: Progress,
@@ -60,7 +60,7 @@ pub enum Progress {
 /// A replica of adjacent slots that has every write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Synced {
+pub struct SyncedReplica {
     pub slots: SlotRange,
     pub term: Term,
     pub node: NodeId,
@@ -76,7 +76,7 @@ impl Report {
     }
 
     /// Returns whether the node can serve this version with the digest that the map specifies.
-    pub fn has(&self, name: &StoreName, store: &Store, version: VersionId) -> bool {
+    pub fn has_version(&self, name: &StoreName, store: &Store, version: VersionId) -> bool {
         let wanted = store.version(version).map(|it| it.digest.as_str());
         match self.progress(name, version) {
             Some(Progress::Ready { digest }) => Some(digest.as_str()) == wanted,

@@ -1,20 +1,20 @@
 //! Leader election: the oldest existing candidate is the leader.
 //!
 //! A candidate puts a key that is bound to its lease. The revision that created the key is the candidate's *fence*: the leader
-//! compares it in each change that it makes ([`Change::while_since`]). Leadership cannot be assumed between changes: a leader
+//! compares it in each change that it makes ([`Change::if_created_at`]). Leadership cannot be assumed between changes: a leader
 //! that was suspended while its key was deleted learns this when its next change is rejected.
 
 use super::{Change, Entry, LeaseId, Mirror, Revision};
 
 /// The prefix of the candidates' keys.
-const BELOW: &str = "controller/";
+const PREFIX: &str = "controller/";
 
 /// Extends a change to put a candidate's key, if it does not exist.
 #[must_use]
-pub fn candidacy(change: Change, lease: LeaseId, name: &str) -> Change {
-    let key = format!("{BELOW}{lease}");
+pub fn put_candidate(change: Change, lease: LeaseId, name: &str) -> Change {
+    let key = format!("{PREFIX}{lease}");
     change
-        .unless_changed(key.clone(), Revision(0))
+        .if_unchanged(key.clone(), Revision(0))
         .put_bound(key, name.to_owned(), Some(lease))
 }
 
@@ -22,6 +22,6 @@ pub fn candidacy(change: Change, lease: LeaseId, name: &str) -> Change {
 pub fn leader(mirror: &Mirror) -> Option<&Entry> {
     let candidates = mirror
         .entries()
-        .filter(|entry| entry.key.starts_with(BELOW));
+        .filter(|entry| entry.key.starts_with(PREFIX));
     candidates.min_by_key(|entry| entry.created)
 }

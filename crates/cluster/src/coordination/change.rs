@@ -40,13 +40,13 @@ pub enum Compare {
     /// The key has not been written since this revision. Zero means that it does not exist.
     Unchanged { key: String, modified: Revision },
     /// The key has existed since this revision: the fence of a leader or lease holder.
-    Since { key: String, created: Revision },
+    CreatedAt { key: String, created: Revision },
 }
 
 impl Compare {
     pub fn key(&self) -> &str {
         match self {
-            Compare::Unchanged { key, .. } | Compare::Since { key, .. } => key,
+            Compare::Unchanged { key, .. } | Compare::CreatedAt { key, .. } => key,
         }
     }
 
@@ -55,7 +55,7 @@ impl Compare {
             Compare::Unchanged { modified, .. } => {
                 *modified == now.map_or(Revision(0), |entry| entry.modified)
             }
-            Compare::Since { created, .. } => {
+            Compare::CreatedAt { created, .. } => {
                 *created == now.map_or(Revision(0), |entry| entry.created)
             }
         }
@@ -89,16 +89,16 @@ impl Outcome {
 
 impl Change {
     #[must_use]
-    pub fn unless_changed(mut self, key: impl Into<String>, modified: Revision) -> Change {
+    pub fn if_unchanged(mut self, key: impl Into<String>, modified: Revision) -> Change {
         let key = key.into();
         self.compares.push(Compare::Unchanged { key, modified });
         self
     }
 
     #[must_use]
-    pub fn while_since(mut self, key: impl Into<String>, created: Revision) -> Change {
+    pub fn if_created_at(mut self, key: impl Into<String>, created: Revision) -> Change {
         let key = key.into();
-        self.compares.push(Compare::Since { key, created });
+        self.compares.push(Compare::CreatedAt { key, created });
         self
     }
 
@@ -227,35 +227,35 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_could_be_made_twice_is_refused() {
+    fn a_change_that_could_be_applied_twice_is_rejected() {
         let mut writer = Writer::new("a", 1);
         let blind = writer
             .change()
-            .while_since("nodes/a", Revision(3))
+            .if_created_at("nodes/a", Revision(3))
             .put("map", "x");
         assert_eq!(
             refused(&blind),
             "change 0000000000000001-1: it must compare the revision of a key that it writes"
         );
         blind
-            .unless_changed("map", Revision(2))
+            .if_unchanged("map", Revision(2))
             .check()
             .expect("it may");
         let twice = writer
             .change()
-            .unless_changed("map", Revision(0))
+            .if_unchanged("map", Revision(0))
             .put("map", "x")
             .delete("map");
         assert!(refused(&twice).ends_with("it writes map twice"));
     }
 
     #[test]
-    fn what_etcd_would_refuse_is_refused_before_it_is_sent() {
+    fn changes_beyond_the_limits_of_etcd_are_rejected_before_sending() {
         let mut writer = Writer::new("a", 1);
         let filled = |puts: usize, change: Change| {
             (0..puts).fold(change, |change, at| change.put(format!("asks/{at}"), "x"))
         };
-        let base = writer.change().unless_changed("asks/0", Revision(0));
+        let base = writer.change().if_unchanged("asks/0", Revision(0));
         filled(OPERATIONS_MAX - 1, base.clone())
             .check()
             .expect("127 puts and the mark");

@@ -3,7 +3,7 @@
 //! 1. A change takes effect when the new file is in place: it is written under a temporary name, synced and renamed, and the
 //!    folder is synced. A crash leaves the old file or the new one.
 //! 2. Only one process uses the file: it holds a lock on `cluster.lock`, which is released when the process ends.
-//! 3. The process's lease lasts as long as the process. Keys bound to the lease of an earlier process are deleted when the file
+//! 3. The process's lease is_held as long as the process. Keys bound to the lease of an earlier process are deleted when the file
 //!    is opened.
 //! 4. Watches receive the changes of this process, which are all changes. The events of some thousand past revisions are
 //!    available.
@@ -26,18 +26,18 @@ use tokio::sync::watch;
 
 use super::store::Store;
 use super::{
-    Coordination, Entry, Error, Event, Keys, LeaseId, Request, Response, Revision, Watched,
+    Coordination, Entry, Error, KeyEvent, Keys, LeaseId, Request, Response, Revision, WatchItem,
 };
 
 const FILE: &str = "cluster.json";
-const FILE_BESIDE: &str = "cluster.json.new";
+const TEMPORARY_FILE: &str = "cluster.json.new";
 const LOCK: &str = "cluster.lock";
 
 /// Number of past events that are kept for watches.
 const EVENTS_KEPT: usize = 4096;
 
 /// Exceeds the lifetime of any machine.
-const FOR_EVER_SECONDS: u32 = u32::MAX;
+const UNLIMITED_SECONDS: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub struct Embedded {
@@ -48,18 +48,18 @@ pub struct Embedded {
 #[derive(Debug)]
 struct Shared {
     folder: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<EmbeddedState>,
     /// Notifies watches of the revision of each change.
     changed: watch::Sender<Revision>,
 }
 
 #[derive(Debug)]
-struct State {
+struct EmbeddedState {
     store: Store,
     /// The leases of this process that have not been revoked.
     leases: BTreeSet<LeaseId>,
     last_lease: u64,
-    events: VecDeque<Event>,
+    events: VecDeque<KeyEvent>,
     /// All events after this revision are kept.
     kept_after: Revision,
 }
@@ -67,7 +67,7 @@ struct State {
 /// The contents of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct FileContents {
     format: u32,
     revision: u64,
     /// Lease numbers continue across processes, so that no number is reused.
@@ -114,13 +114,13 @@ impl Embedded {
             .into_iter()
             .map(StoredEntry::decode)
             .collect();
-        let entries = entries.map_err(|why| damaged(&path, &why))?;
+        let entries = entries.map_err(|why| unreadable(&path, &why))?;
         let mut store = Store::new(Revision(stored.revision), entries);
         for lease in earlier {
             store.end_lease(LeaseId(lease));
         }
         let kept_after = store.revision();
-        let state = State {
+        let state = EmbeddedState {
             store,
             leases: BTreeSet::new(),
             last_lease: stored.last_lease,
@@ -154,13 +154,13 @@ fn lock(folder: &Path) -> Result<File, Error> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(refused(
-            &"another larder runs on this data folder; stop it, or give this one its own",
+            &"another larder process uses this data folder; stop it, or configure another folder",
         )),
         Err(TryLockError::Error(error)) => Err(refused(&error)),
     }
 }
 
-fn read(path: &Path) -> Result<Stored, Error> {
+fn read(path: &Path) -> Result<FileContents, Error> {
     let is_regular = |it: fs::Metadata| {
         if it.is_file() {
             Ok(())
@@ -173,28 +173,29 @@ fn read(path: &Path) -> Result<Stored, Error> {
     let text = match read.and_then(|()| fs::read(path)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Stored {
+            return Ok(FileContents {
                 format: FORMAT,
                 revision: 0,
                 last_lease: 0,
                 entries: Vec::new(),
             });
         }
-        Err(error) => return Err(damaged(path, &error)),
+        Err(error) => return Err(unreadable(path, &error)),
     };
-    let stored: Stored = serde_json::from_slice(&text).map_err(|error| damaged(path, &error))?;
+    let stored: FileContents =
+        serde_json::from_slice(&text).map_err(|error| unreadable(path, &error))?;
     match stored.format {
         FORMAT => Ok(stored),
-        other => Err(damaged(
+        other => Err(unreadable(
             path,
             &format!(
-                "it has format {other}, and this larder knows {FORMAT}; run the larder that wrote it"
+                "it has format {other}, and this version reads format {FORMAT}; run the version that wrote it"
             ),
         )),
     }
 }
 
-fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
+fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Error {
     Error::Refused(format!("{} cannot be read: {why}", path.display()))
 }
 
@@ -231,7 +232,7 @@ impl StoredEntry {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EmbeddedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -239,9 +240,9 @@ impl Shared {
         let mut state = self.state();
         match request {
             Request::Read { keys, .. } => Ok(Response::Read(state.store.read(&keys))),
-            Request::Recent { keys, after } => {
-                Ok(Response::Recent(state.store.recent(&keys, after)))
-            }
+            Request::RecentWrites { keys, after } => Ok(Response::RecentWrites(
+                state.store.recent_writes(&keys, after),
+            )),
             Request::Grant { .. } => {
                 let lease = LeaseId(state.last_lease + 1);
                 self.write(&state.store, lease.0)?;
@@ -249,12 +250,12 @@ impl Shared {
                 state.leases.insert(lease);
                 Ok(Response::Granted {
                     lease,
-                    ttl_seconds: FOR_EVER_SECONDS,
+                    ttl_seconds: UNLIMITED_SECONDS,
                 })
             }
             Request::KeepAlive(lease) => {
-                let lasts = state.leases.contains(&lease);
-                Ok(Response::KeptAlive(lasts.then_some(FOR_EVER_SECONDS)))
+                let is_held = state.leases.contains(&lease);
+                Ok(Response::KeptAlive(is_held.then_some(UNLIMITED_SECONDS)))
             }
             Request::Revoke(lease) => {
                 let mut store = state.store.clone();
@@ -278,7 +279,12 @@ impl Shared {
     }
 
     /// Makes these events durable, then visible.
-    fn commit(&self, state: &mut State, store: Store, events: Vec<Event>) -> Result<(), Error> {
+    fn commit(
+        &self,
+        state: &mut EmbeddedState,
+        store: Store,
+        events: Vec<KeyEvent>,
+    ) -> Result<(), Error> {
         if events.is_empty() {
             return Ok(());
         }
@@ -286,35 +292,35 @@ impl Shared {
         state.store = store;
         state.events.extend(events);
         while state.events.len() > EVENTS_KEPT {
-            state.forget_one_revision();
+            state.drop_oldest_revision();
         }
         self.changed.send_replace(state.store.revision());
         Ok(())
     }
 
     fn write(&self, store: &Store, last_lease: u64) -> Result<(), Error> {
-        let stored = Stored {
+        let stored = FileContents {
             format: FORMAT,
             revision: store.revision().0,
             last_lease,
             entries: store.entries().map(StoredEntry::encode).collect(),
         };
-        let text = serde_json::to_vec_pretty(&stored).expect("names and values are text");
-        let (path, beside) = (self.folder.join(FILE), self.folder.join(FILE_BESIDE));
+        let text = serde_json::to_vec_pretty(&stored).expect("the entries are always serializable");
+        let (path, temporary) = (self.folder.join(FILE), self.folder.join(TEMPORARY_FILE));
         let failed = |error: io::Error| format!("{} cannot be written: {error}", path.display());
-        let written = File::create(&beside).and_then(|mut file| {
+        let written = File::create(&temporary).and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()
         });
-        let in_place = written.and_then(|()| fs::rename(&beside, &path));
+        let in_place = written.and_then(|()| fs::rename(&temporary, &path));
         in_place.map_err(|error| Error::NotDone(failed(error)))?;
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Error::Unknown(failed(error)))
     }
 }
 
-impl State {
-    fn forget_one_revision(&mut self) {
+impl EmbeddedState {
+    fn drop_oldest_revision(&mut self) {
         let Some(oldest) = self.events.front().map(|event| event.revision) else {
             return;
         };
@@ -329,14 +335,14 @@ impl State {
     }
 
     /// Returns the next events of a watch, or `None` if there are none yet.
-    fn heard(&self, keys: &Keys, after: Revision) -> Option<Watched> {
+    fn events_after(&self, keys: &Keys, after: Revision) -> Option<WatchItem> {
         if after < self.kept_after {
-            return Some(Watched::Compacted);
+            return Some(WatchItem::Compacted);
         }
-        let heard =
-            (self.events.iter()).filter(|event| event.revision > after && keys.contain(&event.key));
-        let events: Vec<Event> = heard.cloned().collect();
-        (!events.is_empty()).then_some(Watched::Events(events))
+        let item = (self.events.iter())
+            .filter(|event| event.revision > after && keys.contains(&event.key));
+        let events: Vec<KeyEvent> = item.cloned().collect();
+        (!events.is_empty()).then_some(WatchItem::Events(events))
     }
 }
 
@@ -345,46 +351,48 @@ impl Coordination for Embedded {
         let shared = self.shared.clone();
         Box::pin(async move {
             let called = tokio::task::spawn_blocking(move || shared.call(request)).await;
-            called.unwrap_or_else(|error| Err(Error::Unknown(format!("it was given up: {error}"))))
+            called.unwrap_or_else(|error| {
+                Err(Error::Unknown(format!("the request was aborted: {error}")))
+            })
         })
     }
 
-    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched> {
-        let watching = Watching {
+    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, WatchItem> {
+        let cursor = WatchCursor {
             shared: self.shared.clone(),
             changed: self.shared.changed.subscribe(),
             keys: keys.clone(),
             after,
         };
-        Box::pin(stream::unfold(Some(watching), |watching| async {
-            let mut watching = watching?;
-            let heard = watching.hear().await?;
-            let goes_on = heard != Watched::Compacted;
-            Some((heard, goes_on.then_some(watching)))
+        Box::pin(stream::unfold(Some(cursor), |cursor| async {
+            let mut cursor = cursor?;
+            let item = cursor.next_item().await?;
+            let continues = item != WatchItem::Compacted;
+            Some((item, continues.then_some(cursor)))
         }))
     }
 }
 
-struct Watching {
+struct WatchCursor {
     shared: Arc<Shared>,
     changed: watch::Receiver<Revision>,
     keys: Keys,
     after: Revision,
 }
 
-impl Watching {
-    async fn hear(&mut self) -> Option<Watched> {
+impl WatchCursor {
+    async fn next_item(&mut self) -> Option<WatchItem> {
         loop {
             // Mark the current value as seen first, so that a later change wakes the wait below.
             self.changed.borrow_and_update();
-            let heard = {
+            let item = {
                 let state = self.shared.state();
-                let heard = state.heard(&self.keys, self.after);
+                let item = state.events_after(&self.keys, self.after);
                 self.after = self.after.max(state.store.revision());
-                heard
+                item
             };
-            if heard.is_some() {
-                return heard;
+            if item.is_some() {
+                return item;
             }
             self.changed.changed().await.ok()?;
         }

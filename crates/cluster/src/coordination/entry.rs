@@ -41,7 +41,7 @@ pub struct Entry {
 
 /// An applied change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct KeyEvent {
     pub key: String,
     pub revision: Revision,
     /// The entry from this revision on; `None` if the key was deleted.
@@ -53,7 +53,7 @@ pub struct Event {
 pub enum Keys {
     One(String),
     /// All keys with this prefix. The empty prefix selects all keys of the cluster.
-    Below(String),
+    Prefix(String),
 }
 
 impl Keys {
@@ -61,21 +61,21 @@ impl Keys {
         Keys::One(key.into())
     }
 
-    pub fn below(prefix: impl Into<String>) -> Keys {
-        Keys::Below(prefix.into())
+    pub fn with_prefix(prefix: impl Into<String>) -> Keys {
+        Keys::Prefix(prefix.into())
     }
 
-    pub fn contain(&self, key: &str) -> bool {
+    pub fn contains(&self, key: &str) -> bool {
         match self {
             Keys::One(one) => one == key,
-            Keys::Below(prefix) => key.starts_with(prefix.as_str()),
+            Keys::Prefix(prefix) => key.starts_with(prefix.as_str()),
         }
     }
 
     /// Returns the key, or the prefix.
     pub fn text(&self) -> &str {
         match self {
-            Keys::One(text) | Keys::Below(text) => text,
+            Keys::One(text) | Keys::Prefix(text) => text,
         }
     }
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Keys::One(key) => f.write_str(key),
-            Keys::Below(prefix) => write!(f, "{prefix}*"),
+            Keys::Prefix(prefix) => write!(f, "{prefix}*"),
         }
     }
 }
@@ -99,7 +99,7 @@ pub struct Snapshot {
 
 /// The data that suffices to detect whether a copy is incomplete, without values. See [`super::Mirror::agrees`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recent {
+pub struct RecentWrites {
     pub revision: Revision,
     /// The number of existing keys.
     pub count: u64,

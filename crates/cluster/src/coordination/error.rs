@@ -22,7 +22,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Refused(why) | Error::NotDone(why) => f.write_str(why),
-            Error::Unknown(why) => write!(f, "{why}; it may have been done all the same"),
+            Error::Unknown(why) => {
+                write!(f, "{why}; the request may have been executed nevertheless")
+            }
             Error::LeaseEnded(lease) => write!(f, "lease {lease} has ended"),
         }
     }

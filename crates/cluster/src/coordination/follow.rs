@@ -20,24 +20,24 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Coordination, Error, Event, Keys, Mirror, Watched, boot_ms};
+use super::{Coordination, Error, KeyEvent, Keys, Mirror, WatchItem, boot_ms};
 
 /// The pause after a failure, doubled each time up to the maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 pub struct Follower {
     coordination: Arc<dyn Coordination>,
     mirror: Mirror,
     check_every: Duration,
-    watch: Option<BoxStream<'static, Watched>>,
+    watch: Option<BoxStream<'static, WatchItem>>,
     must_read: bool,
     check_at: Instant,
     /// No request is sent before this time.
     retry_at: Instant,
     pause: Duration,
     confirmed_at_ms: Option<u64>,
-    trouble: Option<Error>,
+    last_error: Option<Error>,
     reads: u64,
 }
 
@@ -55,7 +55,7 @@ impl Follower {
             retry_at: now,
             pause: PAUSE_FIRST,
             confirmed_at_ms: None,
-            trouble: None,
+            last_error: None,
             reads: 0,
         }
     }
@@ -70,8 +70,8 @@ impl Follower {
     }
 
     /// The error of the last request; `None` if it succeeded.
-    pub fn trouble(&self) -> Option<&Error> {
-        self.trouble.as_ref()
+    pub fn last_error(&self) -> Option<&Error> {
+        self.last_error.as_ref()
     }
 
     /// The number of complete reads, including the first.
@@ -81,25 +81,25 @@ impl Follower {
 
     /// Waits for changes and returns them. Returns an empty list when the copy was compared, or when the service did not answer.
     /// Cancel-safe.
-    pub async fn next(&mut self) -> Vec<Event> {
+    pub async fn next(&mut self) -> Vec<KeyEvent> {
         match self.step().await {
-            Ok(news) => news,
+            Ok(events) => events,
             Err(error) => {
-                self.trouble = Some(error);
-                self.pause_longer();
+                self.last_error = Some(error);
+                self.back_off();
                 Vec::new()
             }
         }
     }
 
     /// Waits until the copy has been read and satisfies the predicate.
-    pub async fn until(&mut self, mut holds: impl FnMut(&Mirror) -> bool) {
+    pub async fn wait_until(&mut self, mut holds: impl FnMut(&Mirror) -> bool) {
         while self.confirmed_at_ms.is_none() || !holds(&self.mirror) {
             self.next().await;
         }
     }
 
-    async fn step(&mut self) -> Result<Vec<Event>, Error> {
+    async fn step(&mut self) -> Result<Vec<KeyEvent>, Error> {
         sleep_until(self.retry_at).await;
         if self.must_read {
             return self.read().await;
@@ -109,17 +109,17 @@ impl Follower {
         tokio::select! {
             biased;
             watched = watch.next() => match watched {
-                Some(Watched::Events(events)) => {
+                Some(WatchItem::Events(events)) => {
                     self.pause = PAUSE_FIRST;
-                    Ok(self.mirror.take(events))
+                    Ok(self.mirror.apply_events(events))
                 }
-                Some(Watched::Compacted) => {
+                Some(WatchItem::Compacted) => {
                     self.must_read = true;
                     self.read().await
                 }
                 None => {
                     self.watch = None;
-                    self.pause_longer();
+                    self.back_off();
                     self.check().await
                 }
             },
@@ -127,47 +127,47 @@ impl Follower {
         }
     }
 
-    async fn read(&mut self) -> Result<Vec<Event>, Error> {
+    async fn read(&mut self) -> Result<Vec<KeyEvent>, Error> {
         let sent_at_ms = boot_ms();
         let snapshot = self.coordination.read(self.mirror.keys()).await?;
         let (known, now) = (self.mirror.revision(), snapshot.revision);
         if now < known {
             // A linearizable read contains every earlier answer, so this is different data. `Map::check_follows` decides from its
             // contents whether it may be applied.
-            self.mirror.begin_again();
+            self.mirror.reset();
         }
         self.watch = None;
         self.must_read = false;
         self.reads += 1;
-        let news = self.mirror.take_all(snapshot);
-        self.confirmed(sent_at_ms);
-        Ok(news)
+        let events = self.mirror.apply_snapshot(snapshot);
+        self.record_confirmation(sent_at_ms);
+        Ok(events)
     }
 
     /// Receives no watch events meanwhile, as [`Mirror::agrees`] requires.
-    async fn check(&mut self) -> Result<Vec<Event>, Error> {
+    async fn check(&mut self) -> Result<Vec<KeyEvent>, Error> {
         let sent_at_ms = boot_ms();
-        let asked = self
+        let request = self
             .coordination
-            .recent(self.mirror.keys(), self.mirror.checked());
-        let recent = asked.await?;
-        if !self.mirror.agrees(&recent) {
+            .recent_writes(self.mirror.keys(), self.mirror.checked_revision());
+        let recent = request.await?;
+        if !self.mirror.matches(&recent) {
             self.must_read = true;
             return self.read().await;
         }
-        self.confirmed(sent_at_ms);
+        self.record_confirmation(sent_at_ms);
         Ok(Vec::new())
     }
 
-    fn confirmed(&mut self, sent_at_ms: u64) {
+    fn record_confirmation(&mut self, sent_at_ms: u64) {
         self.confirmed_at_ms = Some(sent_at_ms);
-        self.trouble = None;
+        self.last_error = None;
         self.check_at = Instant::now() + self.check_every;
     }
 
-    fn pause_longer(&mut self) {
+    fn back_off(&mut self) {
         self.retry_at = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(PAUSE_LAST);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -179,13 +179,13 @@ mod tests {
     use futures::future::BoxFuture;
     use futures::stream;
 
-    use super::super::{Recent, Request, Response, Revision, Snapshot};
+    use super::super::{RecentWrites, Request, Response, Revision, Snapshot};
     use super::*;
 
     /// A service without keys, at a revision that the test sets, whose watches end immediately.
-    struct At(AtomicU64);
+    struct FixedRevision(AtomicU64);
 
-    impl Coordination for At {
+    impl Coordination for FixedRevision {
         fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, Error>> {
             let revision = Revision(self.0.load(Ordering::Relaxed));
             let response = match request {
@@ -193,30 +193,30 @@ mod tests {
                     revision,
                     ..Snapshot::default()
                 }),
-                _ => Response::Recent(Recent {
+                _ => Response::RecentWrites(RecentWrites {
                     revision,
-                    ..Recent::default()
+                    ..RecentWrites::default()
                 }),
             };
             async move { Ok(response) }.boxed()
         }
 
-        fn watch(&self, _: &Keys, _: Revision) -> BoxStream<'static, Watched> {
+        fn watch(&self, _: &Keys, _: Revision) -> BoxStream<'static, WatchItem> {
             stream::empty().boxed()
         }
     }
 
     #[tokio::test]
     async fn data_of_a_lower_revision_replaces_the_copy() {
-        let service = Arc::new(At(AtomicU64::new(10)));
+        let service = Arc::new(FixedRevision(AtomicU64::new(10)));
         let every = Duration::from_millis(5);
-        let mut follower = Follower::new(service.clone(), Keys::below(""), every);
-        follower.until(|_| true).await;
+        let mut follower = Follower::new(service.clone(), Keys::with_prefix(""), every);
+        follower.wait_until(|_| true).await;
         service.0.store(4, Ordering::Relaxed);
         follower
-            .until(|mirror| mirror.revision() == Revision(4))
+            .wait_until(|mirror| mirror.revision() == Revision(4))
             .await;
-        assert_eq!(follower.trouble(), None);
+        assert_eq!(follower.last_error(), None);
         assert_eq!(follower.reads(), 2);
     }
 }

@@ -46,7 +46,7 @@ impl Lease {
     }
 
     /// Records the answer to a keepalive that was sent at this time. Answers may arrive in any order.
-    pub fn answered(&mut self, sent_at_ms: u64, ttl_seconds: Option<u32>) {
+    pub fn record_reply(&mut self, sent_at_ms: u64, ttl_seconds: Option<u32>) {
         match ttl_seconds {
             None => self.has_ended = true,
             Some(seconds) if sent_at_ms >= self.sent_at_ms => {
@@ -70,7 +70,7 @@ impl Lease {
         }
     }
 
-    pub fn is_held_surely(&self, now_ms: u64) -> bool {
+    pub fn is_certainly_held(&self, now_ms: u64) -> bool {
         now_ms < self.held_until_ms()
     }
 
@@ -87,12 +87,12 @@ mod tests {
     const ID: LeaseId = LeaseId(7);
 
     #[test]
-    fn time_counts_from_the_sending_of_what_was_answered() {
+    fn the_ttl_counts_from_the_send_time_of_the_answered_request() {
         let mut lease = Lease::new(ID, 10, 1_000);
         assert_eq!(lease.held_until_ms(), 10_500);
-        assert!(lease.is_held_surely(10_499) && !lease.is_held_surely(10_500));
+        assert!(lease.is_certainly_held(10_499) && !lease.is_certainly_held(10_500));
         // Sent at 4 s. The reply took until 9 s, which has no effect.
-        lease.answered(4_000, Some(10));
+        lease.record_reply(4_000, Some(10));
         assert_eq!(
             (lease.held_until_ms(), lease.renewal_at_ms()),
             (13_500, 7_333)
@@ -100,30 +100,30 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_overtaken_takes_nothing_back() {
+    fn an_overtaken_reply_does_not_shorten_the_lease() {
         let mut lease = Lease::new(ID, 10, 1_000);
-        lease.answered(5_000, Some(10));
-        lease.answered(3_000, Some(10));
+        lease.record_reply(5_000, Some(10));
+        lease.record_reply(3_000, Some(10));
         assert_eq!(lease.held_until_ms(), 14_500);
     }
 
     #[test]
-    fn a_lease_that_ended_stays_so() {
+    fn an_ended_lease_stays_ended() {
         let mut lease = Lease::new(ID, 10, 1_000);
-        lease.answered(4_000, None);
-        lease.answered(5_000, Some(10));
-        assert!(lease.has_ended() && !lease.is_held_surely(1_000));
+        lease.record_reply(4_000, None);
+        lease.record_reply(5_000, Some(10));
+        assert!(lease.has_ended() && !lease.is_certainly_held(1_000));
     }
 
     #[test]
-    fn a_process_that_was_suspended_finds_itself_out() {
+    fn a_suspended_process_detects_that_its_lease_expired() {
         let mut lease = Lease::new(ID, 5, 1_000);
-        lease.answered(2_000, Some(5));
+        lease.record_reply(2_000, Some(5));
         // The clock is read an hour later: no other event is needed.
-        assert!(!lease.is_held_surely(3_602_000));
+        assert!(!lease.is_certainly_held(3_602_000));
         // The service may have been down for that hour as well, so its current answer counts.
-        lease.answered(3_602_000, Some(5));
-        assert!(lease.is_held_surely(3_602_001));
+        lease.record_reply(3_602_000, Some(5));
+        assert!(lease.is_certainly_held(3_602_001));
     }
 
     /// With any latencies and losses, and clocks whose speeds differ by 4 %: when the service ends the lease, the holder no
@@ -148,7 +148,7 @@ mod tests {
                 }
                 ends_at = arrived + ttl_ms;
                 if random.below(3) != 0 {
-                    lease.answered(sent_at, Some(ttl_seconds));
+                    lease.record_reply(sent_at, Some(ttl_seconds));
                 }
                 assert!(service_time(lease.held_until_ms()) <= ends_at);
             }

@@ -2,20 +2,20 @@
 //!
 //! Invariants:
 //!
-//! 1. `revision` never decreases, except by [`Mirror::begin_again`]. Input at or below it is ignored.
+//! 1. `revision` never decreases, except by [`Mirror::reset`]. Input at or below it is ignored.
 //! 2. If the watch lost no event, the copy equals the service's data at `revision`.
 //! 3. A read or a comparison has confirmed invariant 2 up to `checked`.
 
 use std::collections::BTreeMap;
 
-use super::{Entry, Event, Keys, Recent, Revision, Snapshot};
+use super::{Entry, KeyEvent, Keys, RecentWrites, Revision, Snapshot};
 
 #[derive(Clone, Debug)]
 pub struct Mirror {
     keys: Keys,
     entries: BTreeMap<String, Entry>,
     revision: Revision,
-    checked: Revision,
+    checked_revision: Revision,
 }
 
 impl Mirror {
@@ -25,7 +25,7 @@ impl Mirror {
             keys,
             entries: BTreeMap::new(),
             revision: Revision(0),
-            checked: Revision(0),
+            checked_revision: Revision(0),
         }
     }
 
@@ -47,15 +47,15 @@ impl Mirror {
         self.revision
     }
 
-    /// The revision up to which no event was lost: the argument of [`super::Request::Recent`].
-    pub fn checked(&self) -> Revision {
-        self.checked
+    /// The revision up to which no event was lost: the argument of [`super::Request::RecentWrites`].
+    pub fn checked_revision(&self) -> Revision {
+        self.checked_revision
     }
 
     /// Makes the next complete read replace the copy, whatever its revision, because the service now holds different data.
-    pub fn begin_again(&mut self) {
+    pub fn reset(&mut self) {
         self.revision = Revision(0);
-        self.checked = Revision(0);
+        self.checked_revision = Revision(0);
         // Revisions of different data may coincide, so every entry must count as changed.
         for entry in self.entries.values_mut() {
             entry.modified = Revision(0);
@@ -63,7 +63,7 @@ impl Mirror {
     }
 
     /// Replaces the copy with a complete read, and returns the changes. Ignored if the read is older than the copy.
-    pub fn take_all(&mut self, snapshot: Snapshot) -> Vec<Event> {
+    pub fn apply_snapshot(&mut self, snapshot: Snapshot) -> Vec<KeyEvent> {
         if snapshot.revision < self.revision {
             return Vec::new();
         }
@@ -73,7 +73,7 @@ impl Mirror {
         for entry in snapshot.entries {
             let before = gone.remove(&entry.key);
             if before.is_none_or(|before| before.modified != entry.modified) {
-                events.push(Event {
+                events.push(KeyEvent {
                     key: entry.key.clone(),
                     revision: entry.modified,
                     entry: Some(entry.clone()),
@@ -81,22 +81,22 @@ impl Mirror {
             }
             self.entries.insert(entry.key.clone(), entry);
         }
-        events.extend(gone.into_keys().map(|key| Event {
+        events.extend(gone.into_keys().map(|key| KeyEvent {
             key,
             revision,
             entry: None,
         }));
         self.revision = revision;
-        self.checked = revision;
+        self.checked_revision = revision;
         events
     }
 
     /// Applies watch events, and returns those that are new.
-    pub fn take(&mut self, events: Vec<Event>) -> Vec<Event> {
+    pub fn apply_events(&mut self, events: Vec<KeyEvent>) -> Vec<KeyEvent> {
         let known = self.revision;
-        let mut news = Vec::with_capacity(events.len());
+        let mut new_events = Vec::with_capacity(events.len());
         for event in events {
-            if event.revision <= known || !self.keys.contain(&event.key) {
+            if event.revision <= known || !self.keys.contains(&event.key) {
                 continue;
             }
             self.revision = self.revision.max(event.revision);
@@ -104,9 +104,9 @@ impl Mirror {
                 Some(entry) => self.entries.insert(event.key.clone(), entry.clone()),
                 None => self.entries.remove(&event.key),
             };
-            news.push(event);
+            new_events.push(event);
         }
-        news
+        new_events
     }
 
     /// Returns whether the copy equals the service's data, according to the keys written since [`Mirror::checked`]. If `false`, the watch
@@ -116,7 +116,7 @@ impl Mirror {
     /// deletion leaves the copy with more keys.
     ///
     /// `recent` must have been requested after the last call of [`Mirror::take`].
-    pub fn agrees(&mut self, recent: &Recent) -> bool {
+    pub fn matches(&mut self, recent: &RecentWrites) -> bool {
         let same = |(key, modified): &(String, Revision)| {
             self.entries
                 .get(key)
@@ -127,7 +127,7 @@ impl Mirror {
             && recent.written.iter().all(same);
         if agrees {
             self.revision = recent.revision;
-            self.checked = recent.revision;
+            self.checked_revision = recent.revision;
         }
         agrees
     }
@@ -142,11 +142,11 @@ mod tests {
     use super::*;
 
     /// Makes one random change of a few keys, and returns its events below `a/`.
-    fn change(store: &mut Store, writer: &mut Writer, random: &mut Random) -> Vec<Event> {
+    fn change(store: &mut Store, writer: &mut Writer, random: &mut Random) -> Vec<KeyEvent> {
         let key = format!("{}/{}", ["a", "b"][random.index(2)], random.below(4));
         let now = store.read(&Keys::one(&key)).entries.into_iter().next();
         let at = now.as_ref().map_or(Revision(0), |entry| entry.modified);
-        let change = writer.change().unless_changed(&key, at);
+        let change = writer.change().if_unchanged(&key, at);
         let lease = (random.below(3) == 0).then_some(LeaseId(1));
         let (_, events) = match now {
             Some(_) if random.below(2) == 0 => store.change(&change.delete(&key)),
@@ -165,8 +165,8 @@ mod tests {
     /// Batches of events arrive late, twice or never, and reads arrive late. The comparison determines exactly whether the copy
     /// is correct.
     #[test]
-    fn the_comparison_finds_every_loss_and_nothing_else() {
-        let keys = Keys::below("a/");
+    fn the_comparison_detects_exactly_the_lost_events() {
+        let keys = Keys::with_prefix("a/");
         let (mut right, mut wrong, mut stale) = (0, 0, 0);
         for seed in 0..300 {
             let mut random = Random::new(seed);
@@ -177,27 +177,31 @@ mod tests {
             for _ in 0..60 {
                 let events = change(&mut store, &mut writer, &mut random);
                 if random.below(12) != 0 {
-                    mirror.take(events.clone());
-                    assert_eq!(mirror.take(events), [], "what is known is no news");
+                    mirror.apply_events(events.clone());
+                    assert_eq!(
+                        mirror.apply_events(events),
+                        [],
+                        "known events are not returned again"
+                    );
                 }
                 if random.below(10) == 0 {
                     stale += u64::from(late_read.revision < mirror.revision());
                     let before = mirror.clone();
-                    mirror.take_all(late_read);
+                    mirror.apply_snapshot(late_read);
                     assert!(mirror.revision() >= before.revision());
                     late_read = store.read(&keys);
                 }
                 if random.below(4) == 0 {
                     let is_right = mirror.entries().eq(&store.read(&keys).entries);
-                    let recent = store.recent(&keys, mirror.checked());
-                    assert_eq!(mirror.agrees(&recent), is_right, "seed {seed}");
+                    let recent = store.recent_writes(&keys, mirror.checked_revision());
+                    assert_eq!(mirror.matches(&recent), is_right, "seed {seed}");
                     if is_right {
                         right += 1
                     } else {
                         wrong += 1
                     }
                     if !is_right {
-                        mirror.take_all(store.read(&keys));
+                        mirror.apply_snapshot(store.read(&keys));
                         assert!(mirror.entries().eq(&store.read(&keys).entries));
                     }
                 }
@@ -210,31 +214,28 @@ mod tests {
     }
 
     #[test]
-    fn a_read_tells_what_it_changed() {
+    fn applying_a_snapshot_returns_the_changed_keys() {
         let mut store = Store::default();
         let mut writer = Writer::new("w", 1);
-        let keys = Keys::below("a/");
+        let keys = Keys::with_prefix("a/");
         let put = |writer: &mut Writer, key: &str| {
-            writer
-                .change()
-                .unless_changed(key, Revision(0))
-                .put(key, "x")
+            writer.change().if_unchanged(key, Revision(0)).put(key, "x")
         };
         store.change(&put(&mut writer, "a/1"));
         store.change(&put(&mut writer, "a/2"));
         let mut mirror = Mirror::new(keys.clone());
-        assert_eq!(mirror.take_all(store.read(&keys)).len(), 2);
+        assert_eq!(mirror.apply_snapshot(store.read(&keys)).len(), 2);
         store.change(&put(&mut writer, "a/3"));
         let delete = writer
             .change()
-            .unless_changed("a/1", Revision(1))
+            .if_unchanged("a/1", Revision(1))
             .delete("a/1");
         store.change(&delete);
-        let told = mirror.take_all(store.read(&keys));
-        let told: Vec<_> = told
+        let changes = mirror.apply_snapshot(store.read(&keys));
+        let changes: Vec<_> = changes
             .iter()
             .map(|event| (event.key.as_str(), event.entry.is_some()))
             .collect();
-        assert_eq!(told, [("a/3", true), ("a/1", false)]);
+        assert_eq!(changes, [("a/3", true), ("a/1", false)]);
     }
 }

@@ -37,25 +37,25 @@ mod store;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
-pub use candidates::{candidacy, leader};
+pub use candidates::{leader, put_candidate};
 pub use change::{CHANGE_BYTES_MAX, Change, Compare, Mark, OPERATIONS_MAX, Outcome, Put, Writer};
 pub use clock::boot_ms;
 pub use embedded::Embedded;
-pub use entry::{Entry, Event, Keys, LeaseId, Recent, Revision, Snapshot};
+pub use entry::{Entry, KeyEvent, Keys, LeaseId, RecentWrites, Revision, Snapshot};
 pub use error::Error;
 pub use etcd::{Etcd, EtcdConfig, TlsFiles};
 pub use follow::Follower;
 pub use lease::Lease;
 pub use mirror::Mirror;
-pub use session::{Held, Session};
+pub use session::{LeaseHandle, Session};
 
 /// A request to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Reads keys and values. Answered with [`Response::Read`].
     Read { keys: Keys, freshness: Freshness },
-    /// Lists what was written after this revision. Answered with [`Response::Recent`].
-    Recent { keys: Keys, after: Revision },
+    /// Lists what was written after this revision. Answered with [`Response::RecentWrites`].
+    RecentWrites { keys: Keys, after: Revision },
     /// Answered with [`Response::Changed`].
     Change(Change),
     /// Requests a new lease of at least this TTL. Answered with [`Response::Granted`].
@@ -79,7 +79,7 @@ pub enum Freshness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
     Read(Snapshot),
-    Recent(Recent),
+    RecentWrites(RecentWrites),
     Changed(Outcome),
     /// The TTL counts from some time after the request was sent. The service may grant more than requested.
     Granted {
@@ -93,9 +93,9 @@ pub enum Response {
 
 /// An item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchItem {
     /// All changes of some revisions, in order. The changes of one revision are never split.
-    Events(Vec<Event>),
+    Events(Vec<KeyEvent>),
     /// The events right after the requested revision have been compacted: read everything, then watch again. The watch has ended.
     Compacted,
 }
@@ -107,7 +107,7 @@ pub trait Coordination: Send + Sync {
 
     /// Streams the changes after a revision. The stream ends when the watch is interrupted: watch again from the last revision
     /// received. A watch may be late and may (due to defects of etcd) silently lose changes; [`Follower`] handles both.
-    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched>;
+    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, WatchItem>;
 }
 
 /// [`Coordination::call`] with typed responses.
@@ -116,22 +116,22 @@ impl dyn Coordination + '_ {
         let (keys, freshness) = (keys.clone(), Freshness::Latest);
         match self.call(Request::Read { keys, freshness }).await? {
             Response::Read(snapshot) => Ok(snapshot),
-            other => Err(unfitting(&other)),
+            other => Err(unexpected_response(&other)),
         }
     }
 
-    pub async fn recent(&self, keys: &Keys, after: Revision) -> Result<Recent, Error> {
+    pub async fn recent_writes(&self, keys: &Keys, after: Revision) -> Result<RecentWrites, Error> {
         let keys = keys.clone();
-        match self.call(Request::Recent { keys, after }).await? {
-            Response::Recent(recent) => Ok(recent),
-            other => Err(unfitting(&other)),
+        match self.call(Request::RecentWrites { keys, after }).await? {
+            Response::RecentWrites(recent) => Ok(recent),
+            other => Err(unexpected_response(&other)),
         }
     }
 
     pub async fn change(&self, change: &Change) -> Result<Outcome, Error> {
         match self.call(Request::Change(change.clone())).await? {
             Response::Changed(outcome) => Ok(outcome),
-            other => Err(unfitting(&other)),
+            other => Err(unexpected_response(&other)),
         }
     }
 
@@ -139,27 +139,27 @@ impl dyn Coordination + '_ {
     pub async fn grant(&self, ttl_seconds: u32) -> Result<(LeaseId, u32), Error> {
         match self.call(Request::Grant { ttl_seconds }).await? {
             Response::Granted { lease, ttl_seconds } => Ok((lease, ttl_seconds)),
-            other => Err(unfitting(&other)),
+            other => Err(unexpected_response(&other)),
         }
     }
 
     pub async fn keep_alive(&self, lease: LeaseId) -> Result<Option<u32>, Error> {
         match self.call(Request::KeepAlive(lease)).await? {
             Response::KeptAlive(ttl_seconds) => Ok(ttl_seconds),
-            other => Err(unfitting(&other)),
+            other => Err(unexpected_response(&other)),
         }
     }
 
     pub async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
         match self.call(Request::Revoke(lease)).await? {
             Response::Revoked => Ok(()),
-            other => Err(unfitting(&other)),
+            other => Err(unexpected_response(&other)),
         }
     }
 }
 
-fn unfitting(response: &Response) -> Error {
+fn unexpected_response(response: &Response) -> Error {
     Error::Unknown(format!(
-        "the coordination service answered something else: {response:?}"
+        "the coordination service sent an unexpected response: {response:?}"
     ))
 }

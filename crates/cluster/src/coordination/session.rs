@@ -13,22 +13,22 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The time until which the lease is certainly held: see [`Lease`]. Shared between threads.
 #[derive(Clone, Debug)]
-pub struct Held(Arc<AtomicU64>);
+pub struct LeaseHandle(Arc<AtomicU64>);
 
-impl Held {
+impl LeaseHandle {
     /// A handle for a node that needs no lease.
-    pub fn for_ever() -> Held {
-        Held(Arc::new(AtomicU64::new(u64::MAX)))
+    pub fn unlimited() -> LeaseHandle {
+        LeaseHandle(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
     /// A handle for a node that has lost its lease.
-    pub fn no_more() -> Held {
-        Held(Arc::default())
+    pub fn expired() -> LeaseHandle {
+        LeaseHandle(Arc::default())
     }
 
     /// `now_ms` is [`boot_ms`], read after the decision that depends on the answer.
     #[inline]
-    pub fn is_held_surely(&self, now_ms: u64) -> bool {
+    pub fn is_certainly_held(&self, now_ms: u64) -> bool {
         now_ms < self.0.load(Ordering::Acquire)
     }
 
@@ -41,8 +41,8 @@ impl Held {
 pub struct Session {
     coordination: Arc<dyn Coordination>,
     lease: Lease,
-    held: Held,
-    trouble: Option<Error>,
+    handle: LeaseHandle,
+    last_error: Option<Error>,
 }
 
 impl Session {
@@ -55,12 +55,12 @@ impl Session {
         let sent_at_ms = boot_ms();
         let (id, ttl_seconds) = coordination.grant(ttl_seconds).await?;
         let lease = Lease::new(id, ttl_seconds, sent_at_ms);
-        let held = Held(Arc::new(AtomicU64::new(lease.held_until_ms())));
+        let held = LeaseHandle(Arc::new(AtomicU64::new(lease.held_until_ms())));
         Ok(Session {
             coordination,
             lease,
-            held,
-            trouble: None,
+            handle: held,
+            last_error: None,
         })
     }
 
@@ -68,23 +68,23 @@ impl Session {
         self.lease.id()
     }
 
-    pub fn held(&self) -> Held {
-        self.held.clone()
+    pub fn lease_handle(&self) -> LeaseHandle {
+        self.handle.clone()
     }
 
     /// The error of the last keepalive, if it failed.
-    pub fn trouble(&self) -> Option<&Error> {
-        self.trouble.as_ref()
+    pub fn last_error(&self) -> Option<&Error> {
+        self.last_error.as_ref()
     }
 
     /// Renews the lease until the service reports its end. Then no key bound to it exists any more, and the node begins a new
-    /// session. Does not return while the service does not answer; [`Held`] shows whether the lease is still held. Cancel-safe.
+    /// session. Does not return while the service does not answer; [`HeldCopy`] shows whether the lease is still held. Cancel-safe.
     pub async fn run(&mut self) {
         while !self.lease.has_ended() {
             let wait_ms = self.lease.renewal_at_ms().saturating_sub(boot_ms());
             sleep(Duration::from_millis(wait_ms)).await;
             self.renew().await;
-            if self.trouble.is_some() {
+            if self.last_error.is_some() {
                 sleep(PAUSE).await;
             }
         }
@@ -94,19 +94,19 @@ impl Session {
         let sent_at_ms = boot_ms();
         match self.coordination.keep_alive(self.lease.id()).await {
             Ok(ttl_seconds) => {
-                self.lease.answered(sent_at_ms, ttl_seconds);
-                self.trouble = None;
+                self.lease.record_reply(sent_at_ms, ttl_seconds);
+                self.last_error = None;
             }
-            Err(error) => self.trouble = Some(error),
+            Err(error) => self.last_error = Some(error),
         }
-        self.held
+        self.handle
             .0
             .store(self.lease.held_until_ms(), Ordering::Release);
     }
 
     /// Stops relying on the lease, although it has not ended.
-    pub fn give_up(&self) {
-        self.held.0.store(0, Ordering::Release);
+    pub fn relinquish(&self) {
+        self.handle.0.store(0, Ordering::Release);
     }
 
     /// Ends the lease now, on a graceful shutdown. It is not held from this call on.
@@ -114,7 +114,7 @@ impl Session {
     /// # Errors
     /// The errors of [`Coordination::call`]; the lease then expires.
     pub async fn end(self) -> Result<(), Error> {
-        self.give_up();
+        self.relinquish();
         self.coordination.revoke(self.lease.id()).await
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, Entry, Event, Keys, LeaseId, Outcome, Put, Recent, Revision, Snapshot};
+use super::{
+    Change, Entry, KeyEvent, Keys, LeaseId, Outcome, Put, RecentWrites, Revision, Snapshot,
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct Store {
@@ -36,9 +38,9 @@ impl Store {
         }
     }
 
-    pub fn recent(&self, keys: &Keys, after: Revision) -> Recent {
+    pub fn recent_writes(&self, keys: &Keys, after: Revision) -> RecentWrites {
         let written = self.among(keys).filter(|entry| entry.modified > after);
-        Recent {
+        RecentWrites {
             revision: self.revision,
             count: self.among(keys).count() as u64,
             written: written
@@ -50,12 +52,12 @@ impl Store {
     fn among(&self, keys: &Keys) -> impl Iterator<Item = &Entry> {
         let from = self.entries.range(keys.text().to_owned()..);
         from.map(|(_, entry)| entry)
-            .take_while(|entry| keys.contain(&entry.key))
+            .take_while(|entry| keys.contains(&entry.key))
     }
 
     /// Applies a change as one revision, or returns the conflict. Returns the events as well. The caller has checked the change
     /// and that its leases are valid.
-    pub fn change(&mut self, change: &Change) -> (Outcome, Vec<Event>) {
+    pub fn change(&mut self, change: &Change) -> (Outcome, Vec<KeyEvent>) {
         if let Some(mark) = self.entries.get(&change.mark.key)
             && mark.value == change.mark.id.as_bytes()
         {
@@ -90,13 +92,13 @@ impl Store {
         {
             events.push(deleted(key, revision));
         }
-        self.take(&events);
+        self.apply_events(&events);
         (Outcome::Done(revision), events)
     }
 
-    fn put(&self, put: &Put, revision: Revision) -> Event {
+    fn put(&self, put: &Put, revision: Revision) -> KeyEvent {
         let before = self.entries.get(&put.key);
-        Event {
+        KeyEvent {
             key: put.key.clone(),
             revision,
             entry: Some(Entry {
@@ -110,19 +112,19 @@ impl Store {
     }
 
     /// Deletes the keys bound to a lease, as one revision if there are any.
-    pub fn end_lease(&mut self, lease: LeaseId) -> Vec<Event> {
+    pub fn end_lease(&mut self, lease: LeaseId) -> Vec<KeyEvent> {
         let revision = Revision(self.revision.0 + 1);
         let bound = self
             .entries
             .values()
             .filter(|entry| entry.lease == Some(lease));
-        let events: Vec<Event> = bound.map(|entry| deleted(&entry.key, revision)).collect();
-        self.take(&events);
+        let events: Vec<KeyEvent> = bound.map(|entry| deleted(&entry.key, revision)).collect();
+        self.apply_events(&events);
         events
     }
 
     /// Applies events of the store that this one replicates.
-    pub fn take(&mut self, events: &[Event]) {
+    pub fn apply_events(&mut self, events: &[KeyEvent]) {
         for event in events {
             match &event.entry {
                 Some(entry) => self.entries.insert(event.key.clone(), entry.clone()),
@@ -133,8 +135,8 @@ impl Store {
     }
 }
 
-fn deleted(key: &str, revision: Revision) -> Event {
-    Event {
+fn deleted(key: &str, revision: Revision) -> KeyEvent {
+    KeyEvent {
         key: key.to_owned(),
         revision,
         entry: None,

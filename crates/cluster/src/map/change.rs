@@ -6,10 +6,10 @@ use std::fmt;
 use larder_types::{StoreName, VersionId};
 use serde::{Deserialize, Serialize};
 
-use super::ids::{AskId, ChangeId, Epoch, NodeId, SlotRange, Term};
-use super::member::{Leaving, Registration};
+use super::ids::{ChangeId, Epoch, NodeId, RequestId, SlotRange, Term};
+use super::member::{Departure, Registration};
 use super::settings::Settings;
-use super::slots::Filling;
+use super::slots::ReplicaFill;
 use super::{Map, apply};
 
 /// A change of the map. Lists of slots are sorted and do not overlap.
@@ -47,22 +47,22 @@ pub enum Change {
     /// An operator requests that the member be drained or removed, or withdraws that (`None`).
     MemberLeaving {
         node: NodeId,
-        leaving: Option<Leaving>,
+        leaving: Option<Departure>,
     },
     /// The member's process will stop: in-sync replicas take over the slots that it owns.
     MemberStopping {
         node: NodeId,
     },
     /// Removes the member from the map. It has no slots.
-    MemberGone {
+    MemberRemoved {
         node: NodeId,
     },
     /// An operator discards the rows that only `node` has, which is down. These slots become empty and get a new owner.
-    RowsGivenUp {
+    RowsDiscarded {
         node: NodeId,
     },
     /// The target placement of slots, and of the computation of outputs. Slots without an owner start there, empty.
-    PlacementTaken {
+    PlacementReplaced {
         /// The target nodes of each slot, the owner first.
         goals: Vec<(SlotRange, Vec<NodeId>)>,
         outputs: Vec<(SlotRange, NodeId)>,
@@ -79,8 +79,8 @@ pub enum Change {
     },
     /// Replicas leave the in-sync set or join it. Only valid for the slot's current term.
     SyncChanged {
-        by: By,
-        slots: Vec<AtTerm>,
+        by: SyncChangeOrigin,
+        slots: Vec<SyncChange>,
     },
     /// An in-sync replica becomes the owner. The previous owner becomes an in-sync replica, unless it is stopping: then no write
     /// waits for it. The owner makes this change itself, when it no longer serves requests for these slots and no other node
@@ -95,7 +95,7 @@ pub enum Change {
     /// Requests that every node that holds slots pull a version. The version gets the store's next number.
     PushBegun {
         store: StoreName,
-        ask: AskId,
+        request: RequestId,
         source: String,
         digest: String,
         allow_missing_replicas: u32,
@@ -119,14 +119,14 @@ pub enum Change {
     VersionLive {
         store: StoreName,
         version: VersionId,
-        lacking: Vec<NodeId>,
+        missing: Vec<NodeId>,
     },
     /// A kept version becomes live again, at the request `ask`.
     RolledBack {
         store: StoreName,
-        ask: AskId,
+        request: RequestId,
         to: VersionId,
-        lacking: Vec<NodeId>,
+        missing: Vec<NodeId>,
     },
     /// Nodes that lacked the live version now have it.
     CaughtUp {
@@ -142,15 +142,15 @@ pub enum Change {
     StoreRemoved {
         store: StoreName,
     },
-    Defined {
-        what: What,
+    DefinitionSet {
+        kind: DefinitionKind,
         name: String,
         text: String,
         /// Replaces a definition of the same name.
         replace: bool,
     },
-    Undefined {
-        what: What,
+    DefinitionDropped {
+        kind: DefinitionKind,
         name: String,
     },
     /// Changes which space each name refers to, for all names or for none.
@@ -162,7 +162,7 @@ pub enum Change {
     },
     /// Restores a lost map from a copy, at a later epoch and with every member down. `holders` are the nodes with a slot's newest
     /// rows, the future owner first. Slots that are not listed keep their holders.
-    Recovered {
+    MapRecovered {
         epoch: Epoch,
         holders: Vec<(SlotRange, Vec<NodeId>)>,
         at_ms: u64,
@@ -171,7 +171,7 @@ pub enum Change {
 
 /// The origin of a change of the in-sync set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum SyncChangeOrigin {
     /// The owner of all these slots, with a compare-and-swap that also checks its own lease.
     Owner(NodeId),
     /// The controller, according to the owner's report. The owner reports a replica only after it has started to wait for that
@@ -181,13 +181,13 @@ pub enum By {
 
 /// Slots of one term whose in-sync set changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AtTerm {
+pub struct SyncChange {
     pub slots: SlotRange,
     /// The term on which the change is based. The change is rejected if the slot has any other.
     pub term: Term,
     pub out: Vec<NodeId>,
     /// Filled replicas that join the in-sync set. They must match fills in the map.
-    pub into: Vec<Filling>,
+    pub into: Vec<ReplicaFill>,
 }
 
 /// The new value of a space's name.
@@ -214,22 +214,22 @@ impl fmt::Debug for SpaceSet {
 
 /// The kind of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum DefinitionKind {
     Table,
     Join,
 }
 
 /// The reason why a change was rejected. The map is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused(pub String);
+pub struct ChangeRejected(pub String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for ChangeRejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the change of the cluster map is refused: {}", self.0)
+        write!(f, "the change of the cluster map was rejected: {}", self.0)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ChangeRejected {}
 
 impl Map {
     /// Returns the map after `change`, which has the id `id`. It copies the map, which takes milliseconds for the largest maps.
@@ -237,11 +237,11 @@ impl Map {
     /// # Errors
     ///
     /// The change does not fit this map. Read the map again and decide again; the same change of the same map is always rejected.
-    pub fn apply(&self, change: &Change, id: &ChangeId) -> Result<Map, Refused> {
+    pub fn apply(&self, change: &Change, id: &ChangeId) -> Result<Map, ChangeRejected> {
         let mut map = self.clone();
         map.epoch = Epoch(self.epoch.0 + 1);
         map.last_change = id.clone();
-        apply::apply(&mut map, change).map_err(Refused)?;
+        apply::apply(&mut map, change).map_err(ChangeRejected)?;
         debug_assert_eq!(map.check(), Ok(()), "after {change:?}");
         Ok(map)
     }

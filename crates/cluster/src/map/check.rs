@@ -5,30 +5,34 @@ use std::fmt;
 
 use larder_types::SLOTS;
 
-use super::slots::{Placed, Run};
-use super::{Map, NodeId, State, Store};
+use super::slots::{Placement, Run};
+use super::{Map, MemberState, NodeId, Store};
 
 /// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct InvariantViolation {
     /// Its number in the documentation of `map`.
     pub invariant: u8,
     pub what: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for InvariantViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invariant {} is broken: {}", self.invariant, self.what)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for InvariantViolation {}
 
-fn ensure(holds: bool, invariant: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
+fn ensure(
+    holds: bool,
+    invariant: u8,
+    what: impl FnOnce() -> String,
+) -> Result<(), InvariantViolation> {
     if holds {
         Ok(())
     } else {
-        Err(Broken {
+        Err(InvariantViolation {
             invariant,
             what: what(),
         })
@@ -41,13 +45,13 @@ impl Map {
     /// # Errors
     ///
     /// The first violated invariant. The map was then not written by [`Map::apply`].
-    pub fn check(&self) -> Result<(), Broken> {
+    pub fn check(&self) -> Result<(), InvariantViolation> {
         self.check_members()?;
         let mut next = 0;
         for run in self.slots.runs() {
             let slots = run.slots;
             ensure(slots.from == next && slots.to >= slots.from, 1, || {
-                format!("{slots} follow on slot {next}")
+                format!("{slots} are out of order: slot {next} is next")
             })?;
             next = slots.to.saturating_add(1);
             self.check_run(run)?;
@@ -57,8 +61,11 @@ impl Map {
         })?;
         let neighbours = self.slots.runs().windows(2);
         for pair in neighbours {
-            ensure(pair[0].placed != pair[1].placed, 1, || {
-                format!("{} and {} are alike", pair[0].slots, pair[1].slots)
+            ensure(pair[0].placement != pair[1].placement, 1, || {
+                format!(
+                    "the adjacent runs {} and {} are equal",
+                    pair[0].slots, pair[1].slots
+                )
             })?;
         }
         for (name, store) in &self.stores {
@@ -69,11 +76,9 @@ impl Map {
         self.check_outputs()
     }
 
-    fn check_members(&self) -> Result<(), Broken> {
+    fn check_members(&self) -> Result<(), InvariantViolation> {
         let sorted = self.members.windows(2).all(|pair| pair[0].id < pair[1].id);
-        ensure(sorted, 7, || {
-            "members are not in the order of their numbers".into()
-        })?;
+        ensure(sorted, 7, || "members are not sorted by number".into())?;
         let mut names = BTreeSet::new();
         for member in &self.members {
             let name = member.name();
@@ -91,19 +96,19 @@ impl Map {
         Ok(())
     }
 
-    fn check_run(&self, run: &Run) -> Result<(), Broken> {
-        let Run { slots, placed } = run;
-        let Placed {
+    fn check_run(&self, run: &Run) -> Result<(), InvariantViolation> {
+        let Run { slots, placement } = run;
+        let Placement {
             term,
             owner,
             in_sync,
             filling,
             ..
-        } = placed;
-        let goal = placed.stored_goal().unwrap_or_default();
+        } = placement;
+        let goal = placement.stored_goal().unwrap_or_default();
 
         let mut seen = BTreeSet::new();
-        for node in placed.holders().chain(filling.iter().map(|it| it.node)) {
+        for node in placement.holders().chain(filling.iter().map(|it| it.node)) {
             ensure(seen.insert(node), 2, || {
                 format!("{slots}: {node} is named twice")
             })?;
@@ -114,7 +119,7 @@ impl Map {
                     .is_some_and(|it| it.registration.roles.is_base())
             };
             ensure(is_base(node), 2, || {
-                format!("{slots}: {node} is no base member")
+                format!("{slots}: {node} is not a base member")
             })?;
         }
         let sorted = in_sync.is_sorted() && filling.is_sorted_by_key(|it| it.node);
@@ -122,7 +127,7 @@ impl Map {
 
         let empty = in_sync.is_empty() && filling.is_empty() && goal.is_empty();
         ensure(owner.is_some() || empty, 3, || {
-            format!("{slots} have replicas or a goal, and no owner")
+            format!("{slots} have replicas or a goal, but no owner")
         })?;
 
         let newest = filling.iter().map(|it| it.began.0).chain([term.0]).max();
@@ -135,24 +140,27 @@ impl Map {
 
         let mut in_goal = BTreeSet::new();
         let differ = goal.iter().all(|node| in_goal.insert(node));
-        let is_stored = placed.stored_goal().is_some();
-        let is_so = goal.iter().copied().eq(placed.holders());
+        let is_stored = placement.stored_goal().is_some();
+        let is_current = goal.iter().copied().eq(placement.holders());
         ensure(
-            differ && goal.len() <= 16 && !(is_stored && is_so),
+            differ && goal.len() <= 16 && !(is_stored && is_current),
             5,
-            || format!("{slots} are to be had by {goal:?}"),
+            || format!("{slots} have the invalid goal {goal:?}"),
         )?;
 
         if let Some(owner) = *owner {
-            let up = |node: NodeId| self.member(node).is_some_and(|it| it.state != State::Down);
-            let alike = if up(owner) {
+            let up = |node: NodeId| {
+                self.member(node)
+                    .is_some_and(|it| it.state != MemberState::Down)
+            };
+            let is_consistent = if up(owner) {
                 seen.iter().all(|&node| up(node))
             } else {
                 filling.is_empty() && in_sync.iter().all(|&node| !up(node))
             };
-            ensure(alike, 6, || {
+            ensure(is_consistent, 6, || {
                 format!(
-                    "{slots}: owner {owner} is {}up, unlike a replica of it",
+                    "{slots}: owner {owner} is {}up, but one of its replicas is in the other state",
                     if up(owner) { "" } else { "not " }
                 )
             })?;
@@ -160,7 +168,7 @@ impl Map {
         Ok(())
     }
 
-    fn check_store(&self, store: &Store, name: &str) -> Result<(), Broken> {
+    fn check_store(&self, store: &Store, name: &str) -> Result<(), InvariantViolation> {
         let pushed = store.push.iter().map(|push| &push.version);
         let mut seen = BTreeSet::new();
         for version in store.live.iter().chain(&store.kept).chain(pushed) {
@@ -168,7 +176,11 @@ impl Map {
             ensure(
                 number < store.next && number.0 > 0 && seen.insert(number),
                 8,
-                || format!("store {name}: version {number} is there twice, or was not given yet"),
+                || {
+                    format!(
+                        "store {name}: version {number} is listed twice, or was not assigned yet"
+                    )
+                },
             )?;
         }
         let members = store
@@ -176,11 +188,14 @@ impl Map {
             .iter()
             .all(|&node| self.member(node).is_some());
         ensure(members && store.lacking.is_sorted(), 8, || {
-            format!("store {name}: {:?} lack a version", store.lacking)
+            format!(
+                "store {name}: the nodes {:?}, which lack a version, are unsorted or not members",
+                store.lacking
+            )
         })
     }
 
-    fn check_definitions(&self) -> Result<(), Broken> {
+    fn check_definitions(&self) -> Result<(), InvariantViolation> {
         let mut numbers = BTreeSet::new();
         for (name, definition) in self.tables.iter().chain(&self.joins) {
             let number = definition.number;
@@ -193,25 +208,25 @@ impl Map {
         Ok(())
     }
 
-    fn check_settings(&self) -> Result<(), Broken> {
+    fn check_settings(&self) -> Result<(), InvariantViolation> {
         let what = self.settings.out_of_bounds();
         ensure(what.is_none(), 10, || what.unwrap_or_default())
     }
 
-    fn check_outputs(&self) -> Result<(), Broken> {
+    fn check_outputs(&self) -> Result<(), InvariantViolation> {
         let mut next = 0;
         for (slots, node) in self.outputs() {
             ensure(
                 slots.from == next && slots.to >= slots.from && slots.to < SLOTS,
                 11,
-                || format!("outputs of {slots} follow on slot {next}"),
+                || format!("outputs of {slots} are out of order: slot {next} is next"),
             )?;
             next = slots.to + 1;
             let computes = self
                 .member(node)
                 .is_some_and(|it| it.registration.roles.is_compute());
             ensure(computes, 11, || {
-                format!("outputs of {slots}: {node} is no compute member")
+                format!("outputs of {slots}: {node} is not a compute member")
             })?;
         }
         ensure(next == SLOTS || next == 0, 11, || {

@@ -1,12 +1,12 @@
 //! The difference between two maps.
 
-use super::{Map, NodeId, Placed, SlotRange, Term};
+use super::{Map, NodeId, Placement, SlotRange, Term};
 
 /// The parts of a map that a node must examine when it replaces another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Difference {
     /// Slots whose owner, in-sync replicas or fills differ, as maximal ranges in order.
-    pub slots: Vec<Moved>,
+    pub slots: Vec<SlotChange>,
     /// Members that are only in the newer map.
     pub added: Vec<NodeId>,
     /// Members that are only in the older map.
@@ -19,14 +19,14 @@ pub struct Difference {
 
 /// A range of slots with the same change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moved {
+pub struct SlotChange {
     pub slots: SlotRange,
     /// The old and the new value.
     pub owner: (Option<NodeId>, Option<NodeId>),
     pub term: (Term, Term),
 }
 
-impl Moved {
+impl SlotChange {
     pub fn is_owner_new(&self) -> bool {
         self.owner.0 != self.owner.1
     }
@@ -65,9 +65,9 @@ impl Difference {
     }
 }
 
-fn slots(old: &Map, new: &Map) -> Vec<Moved> {
-    let mut moved: Vec<Moved> = Vec::new();
-    each_common(old, new, |slots, was, is| {
+fn slots(old: &Map, new: &Map) -> Vec<SlotChange> {
+    let mut moved: Vec<SlotChange> = Vec::new();
+    for_each_common(old, new, |slots, was, is| {
         let differs = was.owner != is.owner
             || was.term != is.term
             || was.in_sync != is.in_sync
@@ -75,7 +75,7 @@ fn slots(old: &Map, new: &Map) -> Vec<Moved> {
         if !differs {
             return;
         }
-        let one = Moved {
+        let one = SlotChange {
             slots,
             owner: (was.owner, is.owner),
             term: (was.term, is.term),
@@ -95,11 +95,11 @@ fn slots(old: &Map, new: &Map) -> Vec<Moved> {
 }
 
 /// Returns the slots that differ in any way, including their target placement, as maximal ranges in order.
-pub fn placed_anew(old: &Map, new: &Map) -> Vec<SlotRange> {
+pub fn changed_slots(old: &Map, new: &Map) -> Vec<SlotRange> {
     let mut changed: Vec<SlotRange> = Vec::new();
     let stops =
         |owner: Option<NodeId>| owner.is_some_and(|it| old.is_stopping(it) != new.is_stopping(it));
-    each_common(old, new, |slots, was, is| {
+    for_each_common(old, new, |slots, was, is| {
         if was == is && !stops(is.owner) {
             return;
         }
@@ -112,12 +112,12 @@ pub fn placed_anew(old: &Map, new: &Map) -> Vec<SlotRange> {
 }
 
 /// Calls `each` for every range of slots that lies in one run of both maps, with its state in each map.
-fn each_common(old: &Map, new: &Map, mut each: impl FnMut(SlotRange, &Placed, &Placed)) {
+fn for_each_common(old: &Map, new: &Map, mut each: impl FnMut(SlotRange, &Placement, &Placement)) {
     let mut olds = old.slots().runs().iter().peekable();
     for run in new.slots().runs() {
         while let Some(before) = olds.peek() {
-            if let Some(slots) = before.slots.and(run.slots) {
-                each(slots, &before.placed, &run.placed);
+            if let Some(slots) = before.slots.intersection(run.slots) {
+                each(slots, &before.placement, &run.placement);
             }
             if before.slots.to > run.slots.to {
                 break;

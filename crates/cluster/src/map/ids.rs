@@ -123,9 +123,9 @@ impl fmt::Display for ChangeId {
 /// The id of an operator request (the key `asks/<id>`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct AskId(pub String);
+pub struct RequestId(pub String);
 
-impl fmt::Display for AskId {
+impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -163,7 +163,7 @@ impl SlotRange {
     }
 
     /// The intersection of both ranges.
-    pub fn and(self, other: SlotRange) -> Option<SlotRange> {
+    pub fn intersection(self, other: SlotRange) -> Option<SlotRange> {
         let (from, to) = (self.from.max(other.from), self.to.min(other.to));
         (from <= to).then_some(SlotRange { from, to })
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use larder_types::SLOTS;
 
-use super::{Map, Member, NodeId, NodeName, Placed, SlotRange};
+use super::{Map, Member, NodeId, NodeName, Placement, SlotRange};
 
 /// If a node is stopping, each block of this many adjacent slots gets the same new owner.
 const SPREAD_SLOTS: usize = 64;
@@ -14,18 +14,18 @@ const SPREAD_SLOTS: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Lookup {
     run_of: Vec<u16>,
-    placed: Vec<Placed>,
-    computes: Vec<Option<NodeId>>,
+    placements: Vec<Placement>,
+    compute_nodes: Vec<Option<NodeId>>,
     names: HashMap<NodeName, NodeId>,
-    held: HashMap<NodeId, Held>,
+    slots_by_node: HashMap<NodeId, NodeSlots>,
     stopping: Vec<NodeId>,
-    listed: Vec<Served>,
-    served: Vec<Served>,
+    listed_ranges: Vec<ServedRange>,
+    served_ranges: Vec<ServedRange>,
 }
 
 /// The slots of one node, each list as runs in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct NodeSlots {
     pub owned: Vec<SlotRange>,
     /// Slots of which it is an in-sync replica.
     pub in_sync: Vec<SlotRange>,
@@ -34,7 +34,7 @@ pub struct Held {
 
 /// Adjacent slots with the same owner and replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedRange {
     pub slots: SlotRange,
     pub owner: NodeId,
     /// In-sync replicas that are up.
@@ -45,32 +45,32 @@ impl Lookup {
     pub fn new(map: &Map) -> Lookup {
         let runs = map.slots().runs();
         let mut run_of = Vec::with_capacity(usize::from(SLOTS));
-        let mut held: HashMap<NodeId, Held> = HashMap::new();
+        let mut held: HashMap<NodeId, NodeSlots> = HashMap::new();
         let (mut listed, mut served) = (Vec::new(), Vec::new());
         for (at, run) in runs.iter().enumerate() {
             let at = u16::try_from(at).expect("there are no more runs than slots");
             run_of.resize(usize::from(run.slots.to) + 1, at);
-            let placed = &run.placed;
-            if let Some(owner) = placed.owner {
+            let placement = &run.placement;
+            if let Some(owner) = placement.owner {
                 extend(&mut held.entry(owner).or_default().owned, run.slots);
             }
-            for &node in &placed.in_sync {
+            for &node in &placement.in_sync {
                 extend(&mut held.entry(node).or_default().in_sync, run.slots);
             }
-            for filling in &placed.filling {
+            for filling in &placement.filling {
                 extend(
                     &mut held.entry(filling.node).or_default().filling,
                     run.slots,
                 );
             }
-            match placed.owner {
+            match placement.owner {
                 None => {}
                 Some(owner) if map.is_up(owner) => {
-                    serve(&mut listed, run.slots, owner, &placed.in_sync);
-                    serve(&mut served, run.slots, owner, &placed.in_sync);
+                    push_served(&mut listed, run.slots, owner, &placement.in_sync);
+                    push_served(&mut served, run.slots, owner, &placement.in_sync);
                 }
                 // Then its in-sync replicas are down too.
-                Some(owner) => serve(&mut listed, run.slots, owner, &[]),
+                Some(owner) => push_served(&mut listed, run.slots, owner, &[]),
             }
         }
         let mut computes = vec![None; usize::from(SLOTS)];
@@ -80,13 +80,13 @@ impl Lookup {
         let names = map.members().iter().map(|it| (it.name().clone(), it.id));
         Lookup {
             run_of,
-            placed: runs.iter().map(|run| run.placed.clone()).collect(),
-            computes,
+            placements: runs.iter().map(|run| run.placement.clone()).collect(),
+            compute_nodes: computes,
             names: names.collect(),
-            held,
+            slots_by_node: held,
             stopping: stopping(map),
-            listed,
-            served,
+            listed_ranges: listed,
+            served_ranges: served,
         }
     }
 
@@ -96,19 +96,19 @@ impl Lookup {
     ///
     /// If `slot` is out of range.
     #[inline]
-    pub fn placed(&self, slot: u16) -> &Placed {
-        &self.placed[usize::from(self.run_of[usize::from(slot)])]
+    pub fn placement(&self, slot: u16) -> &Placement {
+        &self.placements[usize::from(self.run_of[usize::from(slot)])]
     }
 
-    /// See [`Map::heir`].
-    pub fn heir(&self, slot: u16) -> Option<NodeId> {
-        heir_of(self.placed(slot), slot, &self.stopping)
+    /// See [`Map::next_owner`].
+    pub fn next_owner(&self, slot: u16) -> Option<NodeId> {
+        find_next_owner(self.placement(slot), slot, &self.stopping)
     }
 
     /// Returns the node that computes the outputs of a slot: the owner, unless other nodes compute them.
     #[inline]
-    pub fn computes(&self, slot: u16) -> Option<NodeId> {
-        self.computes[usize::from(slot)].or(self.placed(slot).owner)
+    pub fn compute_node(&self, slot: u16) -> Option<NodeId> {
+        self.compute_nodes[usize::from(slot)].or(self.placement(slot).owner)
     }
 
     pub fn id_of(&self, name: &NodeName) -> Option<NodeId> {
@@ -120,19 +120,19 @@ impl Lookup {
     }
 
     /// Returns the slots that `node` holds or is being filled with; `None` if there are none.
-    pub fn held(&self, node: NodeId) -> Option<&Held> {
-        self.held.get(&node)
+    pub fn slots_of(&self, node: NodeId) -> Option<&NodeSlots> {
+        self.slots_by_node.get(&node)
     }
 
     /// The content of `CLUSTER SLOTS`, in order. Includes slots whose owner is down, because clients require a complete table at
     /// start.
-    pub fn listed(&self) -> &[Served] {
-        &self.listed
+    pub fn listed_ranges(&self) -> &[ServedRange] {
+        &self.listed_ranges
     }
 
     /// Slots whose owner is up, in order.
-    pub fn served(&self) -> &[Served] {
-        &self.served
+    pub fn served_ranges(&self) -> &[ServedRange] {
+        &self.served_ranges
     }
 }
 
@@ -142,13 +142,22 @@ pub(super) fn stopping(map: &Map) -> Vec<NodeId> {
     stopping.map(|it| it.id).collect()
 }
 
-pub(super) fn heir_of(placed: &Placed, slot: u16, stopping: &[NodeId]) -> Option<NodeId> {
-    let stays = |node: &NodeId| !stopping.contains(node);
-    let heir = placed.heir().filter(stays);
-    if heir.is_some() || placed.owner.as_ref().is_none_or(stays) {
+pub(super) fn find_next_owner(
+    placement: &Placement,
+    slot: u16,
+    stopping: &[NodeId],
+) -> Option<NodeId> {
+    let is_staying = |node: &NodeId| !stopping.contains(node);
+    let heir = placement.next_owner().filter(is_staying);
+    if heir.is_some() || placement.owner.as_ref().is_none_or(is_staying) {
         return heir;
     }
-    let others: Vec<NodeId> = placed.in_sync.iter().copied().filter(stays).collect();
+    let others: Vec<NodeId> = placement
+        .in_sync
+        .iter()
+        .copied()
+        .filter(is_staying)
+        .collect();
     // Spreads the slots over all replicas, in blocks of adjacent slots.
     let at = usize::from(slot) / SPREAD_SLOTS % others.len().max(1);
     others.get(at).copied()
@@ -161,7 +170,12 @@ fn extend(ranges: &mut Vec<SlotRange>, slots: SlotRange) {
     }
 }
 
-fn serve(served: &mut Vec<Served>, slots: SlotRange, owner: NodeId, replicas: &[NodeId]) {
+fn push_served(
+    served: &mut Vec<ServedRange>,
+    slots: SlotRange,
+    owner: NodeId,
+    replicas: &[NodeId],
+) {
     match served.last_mut() {
         Some(last)
             if last.slots.to + 1 == slots.from
@@ -170,7 +184,7 @@ fn serve(served: &mut Vec<Served>, slots: SlotRange, owner: NodeId, replicas: &[
         {
             last.slots.to = slots.to;
         }
-        _ => served.push(Served {
+        _ => served.push(ServedRange {
             slots,
             owner,
             replicas: replicas.to_vec(),

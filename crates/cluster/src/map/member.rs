@@ -10,12 +10,12 @@ use super::ids::{DiskId, Incarnation, NodeId, NodeName};
 pub struct Member {
     pub id: NodeId,
     pub registration: Registration,
-    pub state: State,
+    pub state: MemberState,
     /// The time of the last change of `state`, in milliseconds since 1970 on the controller's clock.
     pub since_ms: u64,
     /// An operator's request to drain the node, or to drain and then remove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<Departure>,
     /// The process is stopping: other nodes take over the slots that the node owns, and it receives none until it is down.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stopping: bool,
@@ -67,7 +67,7 @@ impl Roles {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum MemberState {
     /// The node has registered and does not receive slots yet.
     Joining,
     Up,
@@ -77,7 +77,7 @@ pub enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Leaving {
+pub enum Departure {
     Drain,
     Remove,
 }
@@ -89,22 +89,26 @@ impl Member {
 
     /// Returns whether slots may be placed on the node, now or after its return.
     pub fn may_hold(&self) -> bool {
-        self.state != State::Joining && self.leaving.is_none() && self.registration.roles.is_base()
+        self.state != MemberState::Joining
+            && self.leaving.is_none()
+            && self.registration.roles.is_base()
     }
 
     /// Returns whether the computation of outputs may be placed on the node.
     pub fn may_compute(&self) -> bool {
-        self.state == State::Up && self.leaving.is_none() && self.registration.roles.is_compute()
+        self.state == MemberState::Up
+            && self.leaving.is_none()
+            && self.registration.roles.is_compute()
     }
 
     /// The state as shown to operators: `draining` while the node hands over its slots, `stopping` while its process stops.
-    pub fn shown(&self) -> &'static str {
+    pub fn display_state(&self) -> &'static str {
         match (self.state, self.leaving) {
-            (State::Down, _) => "down",
+            (MemberState::Down, _) => "down",
             _ if self.is_stopping => "stopping",
             (_, Some(_)) => "draining",
-            (State::Joining, None) => "joining",
-            (State::Up, None) => "up",
+            (MemberState::Joining, None) => "joining",
+            (MemberState::Up, None) => "up",
         }
     }
 }

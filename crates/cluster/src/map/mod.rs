@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  map, epoch 7 ── apply(change, id) ──► map, epoch 8 ── compare-and-swap with the value of epoch 7
-//!                        └─► Refused, with the reason; the map is unchanged
+//!                        └─► ChangeRejected, with the reason; the map is unchanged
 //! ```
 //!
 //! Invariants, which every change preserves. [`Map::check`] returns the first violated one:
@@ -36,10 +36,10 @@ mod difference;
 mod ids;
 mod lookup;
 mod member;
+mod regression;
 mod settings;
 mod slots;
 mod stores;
-mod succession;
 mod text;
 
 use std::collections::BTreeMap;
@@ -47,18 +47,18 @@ use std::collections::BTreeMap;
 use larder_types::StoreName;
 use serde::{Deserialize, Serialize};
 
-pub use change::{AtTerm, By, Change, Refused, SpaceSet, What};
-pub use check::Broken;
-pub use difference::{Difference, Moved, placed_anew};
+pub use change::{Change, ChangeRejected, DefinitionKind, SpaceSet, SyncChange, SyncChangeOrigin};
+pub use check::InvariantViolation;
+pub use difference::{Difference, SlotChange, changed_slots};
 pub use ids::{
-    AskId, ChangeId, ClusterId, DiskId, Epoch, Incarnation, NodeId, NodeName, SlotRange, Term,
+    ChangeId, ClusterId, DiskId, Epoch, Incarnation, NodeId, NodeName, RequestId, SlotRange, Term,
 };
-pub use lookup::{Held, Lookup, Served};
-pub use member::{Leaving, Member, Registration, Roles, State};
+pub use lookup::{Lookup, NodeSlots, ServedRange};
+pub use member::{Departure, Member, MemberState, Registration, Roles};
+pub use regression::MapRegression;
 pub use settings::{Acknowledge, Settings};
-pub use slots::{Filling, Placed, Run, Slots};
-pub use stores::{Definition, Ended, Push, Store, Version};
-pub use succession::Setback;
+pub use slots::{Placement, ReplicaFill, Run, Slots};
+pub use stores::{Definition, Push, PushResult, Store, Version};
 pub use text::{FORMAT, TextError};
 
 /// The cluster map. It is read through its methods and [`Lookup`], and changed by [`Map::apply`].
@@ -168,7 +168,8 @@ impl Map {
 
     /// Returns whether `id` is a member that is not down.
     pub fn is_up(&self, id: NodeId) -> bool {
-        self.member(id).is_some_and(|it| it.state != State::Down)
+        self.member(id)
+            .is_some_and(|it| it.state != MemberState::Down)
     }
 
     /// Returns whether the member's process is stopping.
@@ -178,9 +179,9 @@ impl Map {
 
     /// Returns the in-sync replica to which the owner should hand over the slot: the intended owner, or, if the owner is
     /// stopping, any other replica that is not. [`Lookup::heir`] is the equivalent for a fixed map.
-    pub fn heir(&self, slot: u16) -> Option<NodeId> {
+    pub fn next_owner(&self, slot: u16) -> Option<NodeId> {
         let stopping = lookup::stopping(self);
-        lookup::heir_of(&self.slots.of(slot).placed, slot, &stopping)
+        lookup::find_next_owner(&self.slots.of(slot).placement, slot, &stopping)
     }
 
     /// Returns a member's name for messages, or its number if it is no longer a member.

@@ -72,12 +72,12 @@ impl Settings {
         let wrong = match self {
             it if !(1..=16).contains(&it.replicas) => "replicas must be 1 to 16",
             it if !(1..=it.replicas).contains(&it.min_copies) => "min_copies must be 1 to replicas",
-            it if it.lease_ms < 2_000 => "a lease of less than 2 seconds is not kept by etcd",
-            it if it.spare_percent > 100 => {
-                "a node may have at most 100 percent more than its share"
+            it if it.lease_ms < 2_000 => {
+                "lease_ms must be at least 2000, because etcd grants no shorter lease"
             }
-            it if it.fill_slots_at_once == 0 => "at least one slot must be filled at a time",
-            it if it.start_nodes == 0 => "at least one node is needed to start",
+            it if it.spare_percent > 100 => "spare_percent must be at most 100",
+            it if it.fill_slots_at_once == 0 => "fill_slots_at_once must be at least 1",
+            it if it.start_nodes == 0 => "start_nodes must be at least 1",
             _ => return None,
         };
         Some(wrong.to_owned())

@@ -22,19 +22,19 @@ use super::ids::{Epoch, NodeId, SlotRange, Term};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub slots: SlotRange,
-    pub placed: Placed,
+    pub placement: Placement,
 }
 
 /// The current and the target placement of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Placed {
+pub struct Placement {
     pub term: Term,
     /// The node that orders the slot's writes. It remains the owner while it is down if no other node is in sync.
     pub owner: Option<NodeId>,
     /// Nodes other than the owner that have every acknowledged write. Sorted.
     pub in_sync: Vec<NodeId>,
     /// Nodes that are receiving the rows. Sorted by node.
-    pub filling: Vec<Filling>,
+    pub filling: Vec<ReplicaFill>,
     /// The target nodes, the owner first, the others sorted. `None` if they equal the current holders.
     goal: Option<Vec<NodeId>>,
 }
@@ -42,25 +42,25 @@ pub struct Placed {
 /// A replica that is not in sync yet. The epoch distinguishes this fill from earlier fills of the same node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(NodeId, Epoch)", into = "(NodeId, Epoch)")]
-pub struct Filling {
+pub struct ReplicaFill {
     pub node: NodeId,
     /// The epoch of the map in which the fill began.
     pub began: Epoch,
 }
 
-impl From<(NodeId, Epoch)> for Filling {
-    fn from((node, began): (NodeId, Epoch)) -> Filling {
-        Filling { node, began }
+impl From<(NodeId, Epoch)> for ReplicaFill {
+    fn from((node, began): (NodeId, Epoch)) -> ReplicaFill {
+        ReplicaFill { node, began }
     }
 }
 
-impl From<Filling> for (NodeId, Epoch) {
-    fn from(it: Filling) -> (NodeId, Epoch) {
+impl From<ReplicaFill> for (NodeId, Epoch) {
+    fn from(it: ReplicaFill) -> (NodeId, Epoch) {
         (it.node, it.began)
     }
 }
 
-impl Placed {
+impl Placement {
     /// The nodes that have every acknowledged write, the owner first.
     pub fn holders(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.owner.into_iter().chain(self.in_sync.iter().copied())
@@ -70,7 +70,7 @@ impl Placed {
         self.owner == Some(node) || self.in_sync.contains(&node)
     }
 
-    pub fn filling(&self, node: NodeId) -> Option<Filling> {
+    pub fn filling(&self, node: NodeId) -> Option<ReplicaFill> {
         self.filling.iter().copied().find(|it| it.node == node)
     }
 
@@ -83,7 +83,7 @@ impl Placed {
     }
 
     /// The in-sync replica to which the owner should hand over the slot, if no process is stopping.
-    pub fn heir(&self) -> Option<NodeId> {
+    pub fn next_owner(&self) -> Option<NodeId> {
         let first = self.goal.as_ref()?.first().copied()?;
         (self.owner.is_some() && self.in_sync.contains(&first)).then_some(first)
     }
@@ -94,7 +94,7 @@ impl Placed {
     }
 
     /// Returns whether the slot's placement contains `node` in any role.
-    pub fn names(&self, node: NodeId) -> bool {
+    pub fn includes(&self, node: NodeId) -> bool {
         let is_goal = self.goal.as_ref().is_some_and(|it| it.contains(&node));
         self.is_holder(node) || self.filling(node).is_some() || is_goal
     }
@@ -106,8 +106,8 @@ impl Placed {
         }
         self.in_sync.sort_unstable();
         self.filling.sort_unstable();
-        let is_so = goal.iter().copied().eq(self.holders());
-        self.goal = (!is_so && !goal.is_empty()).then_some(goal);
+        let is_current = goal.iter().copied().eq(self.holders());
+        self.goal = (!is_current && !goal.is_empty()).then_some(goal);
     }
 
     pub(super) fn stored_goal(&self) -> Option<&[NodeId]> {
@@ -127,7 +127,7 @@ impl Default for Slots {
         Slots {
             runs: vec![Run {
                 slots: SlotRange::ALL,
-                placed: Placed::default(),
+                placement: Placement::default(),
             }],
         }
     }
@@ -149,19 +149,19 @@ impl Slots {
         &self.runs[at]
     }
 
-    /// Calls `edit` for each part of a run that an entry of `wanted` covers, with the entry's value, and then merges equal
+    /// Calls `edit` for each part of a run that an entry of `edits` covers, with the entry's value, and then merges equal
     /// adjacent runs. The goal is preserved, unless `edit` sets it.
     ///
     /// # Errors
     ///
-    /// `wanted` is not sorted, overlaps, or exceeds the last slot; or the error of `edit`.
+    /// `edits` is not sorted, overlaps, or exceeds the last slot; or the error of `edit`.
     pub(super) fn edit<T>(
         &mut self,
-        wanted: &[(SlotRange, T)],
-        mut edit: impl FnMut(SlotRange, &mut Placed, &T) -> Result<(), String>,
+        edits: &[(SlotRange, T)],
+        mut edit: impl FnMut(SlotRange, &mut Placement, &T) -> Result<(), String>,
     ) -> Result<(), String> {
         let mut next = 0;
-        for (slots, _) in wanted {
+        for (slots, _) in edits {
             if slots.from > slots.to || slots.to >= SLOTS || u32::from(slots.from) < next {
                 return Err(format!(
                     "{slots} is out of order, overlaps another, or reaches beyond slot {}",
@@ -170,25 +170,25 @@ impl Slots {
             }
             next = u32::from(slots.to) + 1;
         }
-        let mut edited: Vec<Run> = Vec::with_capacity(self.runs.len() + wanted.len());
-        let mut wanted = wanted.iter().peekable();
+        let mut edited: Vec<Run> = Vec::with_capacity(self.runs.len() + edits.len());
+        let mut edits = edits.iter().peekable();
         for run in &self.runs {
             let mut rest = run.slots;
             loop {
-                while wanted.next_if(|(slots, _)| slots.to < rest.from).is_some() {}
-                let common = wanted.peek().and_then(|(slots, _)| slots.and(rest));
+                while edits.next_if(|(slots, _)| slots.to < rest.from).is_some() {}
+                let common = edits.peek().and_then(|(slots, _)| slots.intersection(rest));
                 let Some(common) = common else {
-                    push(&mut edited, rest, run.placed.clone());
+                    push(&mut edited, rest, run.placement.clone());
                     break;
                 };
                 if common.from > rest.from {
                     let before = SlotRange::new(rest.from, common.from - 1);
-                    push(&mut edited, before, run.placed.clone());
+                    push(&mut edited, before, run.placement.clone());
                 }
-                let mut placed = run.placed.clone();
-                let value = wanted.peek().map(|(_, value)| value);
-                edit(common, &mut placed, value.expect("it was looked at above"))?;
-                push(&mut edited, common, placed);
+                let mut placement = run.placement.clone();
+                let value = edits.peek().map(|(_, value)| value);
+                edit(common, &mut placement, value.expect("checked above"))?;
+                push(&mut edited, common, placement);
                 if common.to == rest.to {
                     break;
                 }
@@ -200,29 +200,29 @@ impl Slots {
     }
 }
 
-fn push(runs: &mut Vec<Run>, slots: SlotRange, placed: Placed) {
+fn push(runs: &mut Vec<Run>, slots: SlotRange, placement: Placement) {
     if let Some(last) = runs.last_mut()
-        && last.placed == placed
+        && last.placement == placement
     {
         last.slots.to = slots.to;
         return;
     }
-    runs.push(Run { slots, placed });
+    runs.push(Run { slots, placement });
 }
 
 impl Serialize for Run {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let placed = &self.placed;
+        let placement = &self.placement;
         let mut run = serializer.serialize_seq(None)?;
         run.serialize_element(&self.slots.from)?;
         run.serialize_element(&self.slots.to)?;
-        run.serialize_element(&placed.term)?;
-        run.serialize_element(&placed.owner)?;
-        run.serialize_element(&placed.in_sync)?;
-        if !placed.filling.is_empty() || placed.goal.is_some() {
-            run.serialize_element(&placed.filling)?;
+        run.serialize_element(&placement.term)?;
+        run.serialize_element(&placement.owner)?;
+        run.serialize_element(&placement.in_sync)?;
+        if !placement.filling.is_empty() || placement.goal.is_some() {
+            run.serialize_element(&placement.filling)?;
         }
-        if let Some(goal) = &placed.goal {
+        if let Some(goal) = &placement.goal {
             run.serialize_element(goal)?;
         }
         run.end()
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Run {
                     from: run.next_element()?.ok_or_else(missing)?,
                     to: run.next_element()?.ok_or_else(missing)?,
                 };
-                let placed = Placed {
+                let placement = Placement {
                     term: run.next_element()?.ok_or_else(missing)?,
                     owner: run.next_element()?.ok_or_else(missing)?,
                     in_sync: run.next_element()?.ok_or_else(missing)?,
@@ -255,7 +255,7 @@ impl<'de> Deserialize<'de> for Run {
                 if run.next_element::<serde::de::IgnoredAny>()?.is_some() {
                     return Err(missing());
                 }
-                Ok(Run { slots, placed })
+                Ok(Run { slots, placement })
             }
         }
         deserializer.deserialize_seq(Runs)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
 
-use super::ids::{AskId, NodeId};
+use super::ids::{NodeId, RequestId};
 
 /// A store in the map. The map numbers the versions, so that a number means the same on every node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Store {
     pub push: Option<Push>,
     /// The results of the last few pushes, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ended: Vec<Ended>,
+    pub ended: Vec<PushResult>,
 }
 
 /// A version that every node can pull.
@@ -44,7 +44,7 @@ pub struct Version {
 #[serde(deny_unknown_fields)]
 pub struct Push {
     /// The operator request that started the push.
-    pub ask: AskId,
+    pub ask: RequestId,
     pub version: Version,
     /// The number of slot holders that may lack the version when it becomes live, provided that another holder of each of their
     /// slots has it.
@@ -60,8 +60,8 @@ pub struct Push {
 /// The result of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ended {
-    pub ask: AskId,
+pub struct PushResult {
+    pub ask: RequestId,
     pub version: VersionId,
     /// `None` if the version became live, else the reason why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub struct Ended {
 }
 
 /// Maximum number of push results per store.
-pub const ENDED_MAX: usize = 8;
+pub const PUSH_RESULTS_MAX: usize = 8;
 
 impl Store {
     pub fn new() -> Store {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Broken, Map};
+use super::{InvariantViolation, Map};
 
 /// The format that this program reads and writes.
 pub const FORMAT: u32 = 1;
@@ -15,7 +15,7 @@ pub enum TextError {
     /// It is not JSON, or a field is missing or unknown.
     Malformed(String),
     /// It violates an invariant.
-    Broken(Broken),
+    Broken(InvariantViolation),
 }
 
 impl fmt::Display for TextError {
@@ -23,10 +23,12 @@ impl fmt::Display for TextError {
         match self {
             TextError::Format { found } => write!(
                 f,
-                "the cluster map has format {found}, and this program knows format {FORMAT}; run the version of larder that wrote it"
+                "the cluster map has format {found}, and this version of larder reads format {FORMAT}; run the version that wrote it"
             ),
             TextError::Malformed(what) => write!(f, "the cluster map cannot be read: {what}"),
-            TextError::Broken(broken) => write!(f, "the cluster map is not sound: {broken}"),
+            TextError::Broken(broken) => {
+                write!(f, "the cluster map violates an invariant: {broken}")
+            }
         }
     }
 }
@@ -36,7 +38,7 @@ impl std::error::Error for TextError {}
 impl Map {
     /// Encodes the map as one line of JSON. Equal maps have equal texts.
     pub fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("the map holds nothing that JSON lacks")
+        serde_json::to_string(self).expect("the map is always serializable")
     }
 
     /// Decodes a text of [`Map::to_text`] and checks its invariants.

@@ -3,15 +3,15 @@
 //!
 //! ```text
 //!   connect ── Hello ──► Greeting ◄─────────────── accept
-//!                           │ Event::Hello ► admit, refuse │ take_welcome
+//!                           │ ConnectionEvent::Hello ► admit, refuse │ handle_welcome
 //!                           ▼
-//!                         Ready    ask, answer, taken, cancel, exchange, replicate; pings both ways
-//!                           │ refuse, broken, tick (silence), next_event (invalid bytes)
+//!                         Ready    send_requests, send_reply, acknowledge_piece, cancel, exchange, replicate; pings both ways
+//!                           │ refuse, record_failure, tick (silence), next_event (invalid bytes)
 //!                           ▼
-//!                         Ended    reported once, with the outcome of the requests: Event::Ended
+//!                         Ended    reported once, with the outcome of the requests: ConnectionEvent::Ended
 //! ```
 //!
-//! 1. Every requested stream ends once for the requester: with its last piece, or in one of the two lists of [`Ended`]. A
+//! 1. Every requested stream ends once for the requester: with its last piece, or in one of the two lists of [`ConnectionEnd`]. A
 //!    cancelled stream reports nothing.
 //! 2. Requests whose last byte was not given to the socket are not sent, and never will be: the rest is discarded.
 //! 3. Each side receives the other's frames in the order in which they were sent, across all streams and kinds.
@@ -20,7 +20,7 @@
 //! 5. Either side may send requests. The host provides sockets, TLS, request timeouts and reconnection.
 //!
 //! The host, in this order: writes the bytes of [`Connection::slices`]; reads into [`Connection::buffer`] and calls
-//! [`Connection::received`]; takes events until there are none; calls [`Connection::tick`] at [`Connection::next_tick_ms`].
+//! [`Connection::record_received`]; takes events until there are none; calls [`Connection::tick`] at [`Connection::next_tick_ms`].
 
 use std::fmt;
 use std::io::IoSlice;
@@ -29,13 +29,15 @@ use std::rc::Rc;
 use bytes::BytesMut;
 
 use super::frame::{
-    Exchange, FRAME_BYTES_MAX, Frame, FrameDecoder, GREETING_BYTES_MAX, Last, Piece, Replicate,
-    Requests, StreamId,
+    Exchange, FRAME_BYTES_MAX, Frame, FrameDecoder, GREETING_BYTES_MAX, Piece, PieceStatus,
+    Replicate, Requests, StreamId,
 };
-use super::greeting::{FORMAT, Hello, Peer, Welcome, check_format, check_hello, check_life};
+use super::greeting::{
+    FORMAT, Hello, PeerInfo, Welcome, check_format, check_hello, check_incarnation,
+};
 use super::lease::SubscriptionLease;
 use super::outbox::Outbox;
-use super::streams::{Answered, Asked};
+use super::streams::{IncomingStreams, OutgoingStreams};
 use crate::map::{Epoch, Incarnation, NodeId};
 
 /// The number of streams that every node accepts, and that may be opened before the peer's greeting.
@@ -45,7 +47,7 @@ pub const STREAMS_MIN: u32 = 1 << 10;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub cluster: String,
-    pub me: Peer,
+    pub local: PeerInfo,
     /// The interval between pings; several per lease.
     pub ping_every_ms: u64,
     /// The margin by which an owner waits longer than a reader trusts its rows, because clocks may run at different speeds.
@@ -62,28 +64,28 @@ pub struct Options {
 const QUEUED_TIMES_MAX: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// A node of this cluster has connected. The host must call [`Connection::admit`] or [`Connection::refuse`] before anything
     /// else happens.
     Hello(Hello),
     /// Both sides have sent their greetings.
-    Ready(Peer),
-    /// To be answered with [`Connection::answer`].
+    Ready(PeerInfo),
+    /// To be answered with [`Connection::send_reply`].
     Requests(StreamId, Requests),
-    /// To be acknowledged with [`Connection::taken`], unless it is the last piece.
-    Answer(StreamId, Piece),
+    /// To be acknowledged with [`Connection::acknowledge_piece`], unless it is the last piece.
+    Reply(StreamId, Piece),
     /// The requester no longer waits for this response.
     Cancelled(StreamId),
     /// Another piece may be sent, after the limit had been reached.
-    Room(StreamId),
+    Writable(StreamId),
     Exchange(Exchange),
     Replicate(Replicate),
-    Ended(Ended),
+    Ended(ConnectionEnd),
 }
 
 /// The end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ConnectionEnd {
     pub why: String,
     /// The peer rejected this node.
     pub is_refused: bool,
@@ -95,53 +97,53 @@ pub struct Ended {
 
 /// The reason why something was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotSent {
+pub enum SendError {
     /// Too much is in flight; retry later.
     Full,
     /// The connection or the stream has ended.
-    Gone,
+    Closed,
 }
 
 #[derive(Debug)]
-enum State {
+enum ConnectionState {
     /// Waiting for this node's welcome.
-    Welcomed {
-        by: NodeId,
+    AwaitingWelcome {
+        from: NodeId,
         known: Incarnation,
     },
     /// Waiting for a hello.
-    Greeted,
+    AwaitingHello,
     /// Waiting for the host to admit or refuse this node.
-    Judged(Peer),
-    Ready(Peer),
+    AwaitingAdmission(PeerInfo),
+    Ready(PeerInfo),
     Ended,
 }
 
 /// The time until which this side certainly may serve its slots.
-struct ActsUntil(Option<Rc<dyn Fn() -> u64>>);
+struct ServeDeadline(Option<Rc<dyn Fn() -> u64>>);
 
-impl fmt::Debug for ActsUntil {
+impl fmt::Debug for ServeDeadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ActsUntil")
+        f.write_str("ServeDeadline")
     }
 }
 
 #[derive(Debug)]
 pub struct Connection {
     options: Options,
-    acts_until: ActsUntil,
-    state: State,
+    acts_until: ServeDeadline,
+    state: ConnectionState,
     decoder: FrameDecoder,
     inbox: BytesMut,
     outbox: Outbox,
     lease: SubscriptionLease,
-    asked: Asked,
-    answered: Answered,
-    ended: Option<Ended>,
+    outgoing: OutgoingStreams,
+    incoming: IncomingStreams,
+    ended: Option<ConnectionEnd>,
     /// True if the last frame is complete, so that the peer would understand a further frame.
     is_between_frames: bool,
-    begun_ms: u64,
-    heard_ms: u64,
+    started_ms: u64,
+    last_received_ms: u64,
     /// The time of the last tick.
     ticked_ms: u64,
 }
@@ -153,9 +155,13 @@ impl Connection {
             format: FORMAT,
             cluster: options.cluster.clone(),
             receiver: to,
-            from: options.me,
+            from: options.local,
         };
-        let mut connection = Connection::new(options, State::Welcomed { by: to, known }, now_ms);
+        let mut connection = Connection::new(
+            options,
+            ConnectionState::AwaitingWelcome { from: to, known },
+            now_ms,
+        );
         connection.outbox.push(&Frame::Hello(hello));
         connection.outbox.hold();
         connection
@@ -163,29 +169,29 @@ impl Connection {
 
     /// Accepts a connection from a node that is not identified yet.
     pub fn accept(options: Options, now_ms: u64) -> Connection {
-        Connection::new(options, State::Greeted, now_ms)
+        Connection::new(options, ConnectionState::AwaitingHello, now_ms)
     }
 
-    fn new(options: Options, state: State, now_ms: u64) -> Connection {
+    fn new(options: Options, state: ConnectionState, now_ms: u64) -> Connection {
         let lease = SubscriptionLease::new(
-            options.me.lease_ms,
+            options.local.lease_ms,
             options.ping_every_ms,
             options.margin_ms,
         );
         Connection {
             options,
-            acts_until: ActsUntil(None),
+            acts_until: ServeDeadline(None),
             state,
             decoder: FrameDecoder::new(GREETING_BYTES_MAX),
             inbox: BytesMut::new(),
             outbox: Outbox::default(),
             lease,
-            asked: Asked::default(),
-            answered: Answered::default(),
+            outgoing: OutgoingStreams::default(),
+            incoming: IncomingStreams::default(),
             ended: None,
             is_between_frames: true,
-            begun_ms: now_ms,
-            heard_ms: now_ms,
+            started_ms: now_ms,
+            last_received_ms: now_ms,
             ticked_ms: now_ms,
         }
     }
@@ -193,26 +199,26 @@ impl Connection {
     /// Sets a function that returns the time until which this side certainly may serve its slots, in the incarnation in which the
     /// connection began. It is called for each ping, and limits how long the peer trusts what this side has sent. Without it,
     /// there is no limit.
-    pub fn set_acts_until(&mut self, until_ms: Rc<dyn Fn() -> u64>) {
-        self.acts_until = ActsUntil(Some(until_ms));
+    pub fn set_serve_deadline(&mut self, until_ms: Rc<dyn Fn() -> u64>) {
+        self.acts_until = ServeDeadline(Some(until_ms));
     }
 
     /// The incarnation of this node when the connection began.
-    pub fn life(&self) -> Incarnation {
-        self.options.me.incarnation
+    pub fn incarnation(&self) -> Incarnation {
+        self.options.local.incarnation
     }
 
     /// The peer, once both sides have sent their greetings.
-    pub fn peer(&self) -> Option<&Peer> {
+    pub fn peer(&self) -> Option<&PeerInfo> {
         match &self.state {
-            State::Ready(peer) => Some(peer),
+            ConnectionState::Ready(peer) => Some(peer),
             _ => None,
         }
     }
 
     /// An ended connection may still have bytes to write that state the reason.
     pub fn is_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.state, ConnectionState::Ended)
     }
 
     /// For a reader of the peer's rows: the time (exclusive) until which all rows received over this connection are certainly
@@ -234,7 +240,7 @@ impl Connection {
     }
 
     /// Records that the socket accepted this many of these bytes.
-    pub fn wrote(&mut self, size: usize) {
+    pub fn record_written(&mut self, size: usize) {
         self.outbox.wrote(size);
     }
 
@@ -249,29 +255,31 @@ impl Connection {
     }
 
     /// Records that bytes were received.
-    pub fn received(&mut self, now_ms: u64) {
-        self.heard_ms = now_ms;
+    pub fn record_received(&mut self, now_ms: u64) {
+        self.last_received_ms = now_ms;
     }
 
     /// Records that the host does not read for now, so that silence is not attributed to the peer.
-    pub fn unread(&mut self, now_ms: u64) {
-        self.heard_ms = now_ms;
+    pub fn record_read_pause(&mut self, now_ms: u64) {
+        self.last_received_ms = now_ms;
     }
 
     /// Reports that the socket was closed or failed, or could not be opened.
-    pub fn broken(&mut self, why: &str) {
+    pub fn record_failure(&mut self, why: &str) {
         self.end(why.to_owned(), false);
     }
 
     /// The time of the next call of `tick` if nothing is received.
     pub fn next_tick_ms(&self) -> u64 {
         match self.state {
-            State::Ended => u64::MAX,
-            State::Ready(_) => {
-                let silent_ms = self.heard_ms.saturating_add(self.options.silence_ms);
+            ConnectionState::Ended => u64::MAX,
+            ConnectionState::Ready(_) => {
+                let silent_ms = self
+                    .last_received_ms
+                    .saturating_add(self.options.silence_ms);
                 silent_ms.min(self.lease.next_ping_ms())
             }
-            _ => self.begun_ms.saturating_add(self.options.greeting_ms),
+            _ => self.started_ms.saturating_add(self.options.greeting_ms),
         }
     }
 
@@ -280,19 +288,28 @@ impl Connection {
     pub fn tick(&mut self, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = self.ticked_ms.max(now_ms);
-        let stood_still = |of_ms: u64| passed.saturating_sub(of_ms / 2);
+        let stalled_ms = |of_ms: u64| passed.saturating_sub(of_ms / 2);
         let (silence_ms, greeting_ms) = (self.options.silence_ms, self.options.greeting_ms);
-        self.heard_ms = (self.heard_ms + stood_still(silence_ms)).min(now_ms.max(self.heard_ms));
-        self.begun_ms = (self.begun_ms + stood_still(greeting_ms)).min(now_ms.max(self.begun_ms));
+        self.last_received_ms =
+            (self.last_received_ms + stalled_ms(silence_ms)).min(now_ms.max(self.last_received_ms));
+        self.started_ms =
+            (self.started_ms + stalled_ms(greeting_ms)).min(now_ms.max(self.started_ms));
         if now_ms < self.next_tick_ms() {
             return;
         }
-        if !matches!(self.state, State::Ready(_)) {
-            let why = format!("it did not greet within {} ms", self.options.greeting_ms);
+        if !matches!(self.state, ConnectionState::Ready(_)) {
+            let why = format!(
+                "the peer sent no greeting within {} ms",
+                self.options.greeting_ms
+            );
             return self.end(why, false);
         }
-        if now_ms >= self.heard_ms.saturating_add(self.options.silence_ms) {
-            let why = format!("nothing came for {} ms", self.options.silence_ms);
+        if now_ms
+            >= self
+                .last_received_ms
+                .saturating_add(self.options.silence_ms)
+        {
+            let why = format!("the peer sent nothing for {} ms", self.options.silence_ms);
             return self.end(why, false);
         }
         if let Some(time) = self.lease.ping(now_ms) {
@@ -300,18 +317,21 @@ impl Connection {
         }
     }
 
-    /// Returns the next event. There is none after [`Event::Ended`].
-    pub fn next_event(&mut self, now_ms: u64) -> Option<Event> {
+    /// Returns the next event. There is none after [`ConnectionEvent::Ended`].
+    pub fn next_event(&mut self, now_ms: u64) -> Option<ConnectionEvent> {
         loop {
             if let Some(ended) = self.ended.take() {
-                return Some(Event::Ended(ended));
+                return Some(ConnectionEvent::Ended(ended));
             }
-            if matches!(self.state, State::Judged(_) | State::Ended) {
+            if matches!(
+                self.state,
+                ConnectionState::AwaitingAdmission(_) | ConnectionState::Ended
+            ) {
                 return None;
             }
             match self.decoder.next(&mut self.inbox) {
                 Ok(None) => return None,
-                Ok(Some(frame)) => match self.take(frame, now_ms) {
+                Ok(Some(frame)) => match self.handle_frame(frame, now_ms) {
                     Ok(Some(event)) => return Some(event),
                     Ok(None) => {}
                     Err(why) => self.refuse(&why),
@@ -325,15 +345,15 @@ impl Connection {
 
     /// Admits the node that sent a hello, unless the map does not contain it or contains a later incarnation.
     pub fn admit(&mut self, known: Option<Incarnation>, epoch: Epoch, now_ms: u64) {
-        let State::Judged(peer) = self.state else {
+        let ConnectionState::AwaitingAdmission(peer) = self.state else {
             return;
         };
-        if let Err(why) = check_life(&peer, known, epoch) {
+        if let Err(why) = check_incarnation(&peer, known, epoch) {
             return self.refuse(&why);
         }
         let welcome = Welcome {
             format: FORMAT,
-            from: self.options.me,
+            from: self.options.local,
         };
         self.outbox.push(&Frame::Welcome(welcome));
         self.begin(peer, now_ms);
@@ -343,12 +363,12 @@ impl Connection {
     pub fn refuse(&mut self, why: &str) {
         if !self.is_ended() {
             self.end(why.to_owned(), false);
-            self.outbox_words(why);
+            self.queue_refusal(why);
         }
     }
 
-    fn begin(&mut self, peer: Peer, now_ms: u64) {
-        self.state = State::Ready(peer);
+    fn begin(&mut self, peer: PeerInfo, now_ms: u64) {
+        self.state = ConnectionState::Ready(peer);
         self.decoder.set_frame_bytes_max(FRAME_BYTES_MAX);
         self.outbox.release();
         self.lease.begin(now_ms, peer.lease_ms);
@@ -358,16 +378,16 @@ impl Connection {
     // Requests.
 
     /// Checks that a request may be sent now.
-    pub fn can_ask(&self) -> Result<(), NotSent> {
+    pub fn check_can_request(&self) -> Result<(), SendError> {
         let streams_max = match &self.state {
-            State::Ready(peer) => peer.streams_max,
-            State::Welcomed { .. } => STREAMS_MIN,
-            _ => return Err(NotSent::Gone),
+            ConnectionState::Ready(peer) => peer.streams_max,
+            ConnectionState::AwaitingWelcome { .. } => STREAMS_MIN,
+            _ => return Err(SendError::Closed),
         };
-        if self.asked.len() < streams_max as usize && self.has_room() {
+        if self.outgoing.len() < streams_max as usize && self.has_room() {
             Ok(())
         } else {
-            Err(NotSent::Full)
+            Err(SendError::Full)
         }
     }
 
@@ -380,24 +400,24 @@ impl Connection {
     ///
     /// # Errors
     /// The connection has ended, or too much is in flight. Nothing was sent.
-    pub fn ask(&mut self, requests: Requests) -> Result<StreamId, NotSent> {
-        self.can_ask()?;
-        let id = self.asked.open();
+    pub fn send_requests(&mut self, requests: Requests) -> Result<StreamId, SendError> {
+        self.check_can_request()?;
+        let id = self.outgoing.open();
         let end = self.outbox.push(&Frame::Requests(id, requests));
-        self.asked.set_end(id, end);
+        self.outgoing.set_end(id, end);
         Ok(id)
     }
 
     /// Acknowledges a piece of a response, so that the peer may send another.
-    pub fn taken(&mut self, id: StreamId) {
-        if self.asked.taken(id) {
-            self.outbox.push(&Frame::Taken(id));
+    pub fn acknowledge_piece(&mut self, id: StreamId) {
+        if self.outgoing.acknowledge_piece(id) {
+            self.outbox.push(&Frame::PieceAck(id));
         }
     }
 
     /// Cancels a request. No further events of it are reported.
     pub fn cancel(&mut self, id: StreamId) {
-        if self.asked.cancel(id) {
+        if self.outgoing.cancel(id) {
             self.outbox.push(&Frame::Cancel(id));
         }
     }
@@ -405,29 +425,29 @@ impl Connection {
     // Responses.
 
     /// Checks that another piece may be sent.
-    pub fn can_answer(&mut self, id: StreamId) -> Result<(), NotSent> {
-        let State::Ready(peer) = self.state else {
-            return Err(NotSent::Gone);
+    pub fn check_can_reply(&mut self, id: StreamId) -> Result<(), SendError> {
+        let ConnectionState::Ready(peer) = self.state else {
+            return Err(SendError::Closed);
         };
-        match self.answered.room(id, peer.pieces_max) {
-            None => Err(NotSent::Gone),
-            Some(0) => Err(NotSent::Full),
-            Some(_) if !self.has_room() => Err(NotSent::Full),
+        match self.incoming.room(id, peer.pieces_max) {
+            None => Err(SendError::Closed),
+            Some(0) => Err(SendError::Full),
+            Some(_) if !self.has_room() => Err(SendError::Full),
             Some(_) => Ok(()),
         }
     }
 
-    /// Sends a piece of a response. A final [`Last::NotDone`] or [`Last::Unknown`] can always be sent.
+    /// Sends a piece of a response. A final [`PieceStatus::NotDone`] or [`PieceStatus::Unknown`] can always be sent.
     ///
     /// # Errors
     /// The requester no longer waits for it, or too much is in flight. Nothing was sent.
-    pub fn answer(&mut self, id: StreamId, piece: Piece) -> Result<(), NotSent> {
-        match (self.can_answer(id), piece.last) {
-            (Err(NotSent::Full), Last::NotDone | Last::Unknown) | (Ok(()), _) => {}
+    pub fn send_reply(&mut self, id: StreamId, piece: Piece) -> Result<(), SendError> {
+        match (self.check_can_reply(id), piece.status) {
+            (Err(SendError::Full), PieceStatus::NotDone | PieceStatus::Unknown) | (Ok(()), _) => {}
             (Err(why), _) => return Err(why),
         }
-        self.answered.send(id, piece.last);
-        self.outbox.push(&Frame::Answer(id, piece));
+        self.incoming.send(id, piece.status);
+        self.outbox.push(&Frame::Reply(id, piece));
         Ok(())
     }
 
@@ -437,7 +457,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn exchange(&mut self, exchange: Exchange) -> Result<(), NotSent> {
+    pub fn exchange(&mut self, exchange: Exchange) -> Result<(), SendError> {
         self.send(&Frame::Exchange(exchange))
     }
 
@@ -445,18 +465,24 @@ impl Connection {
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn replicate(&mut self, replicate: Replicate) -> Result<(), NotSent> {
+    pub fn replicate(&mut self, replicate: Replicate) -> Result<(), SendError> {
         self.send(&Frame::Replicate(replicate))
     }
 
-    fn send(&mut self, frame: &Frame) -> Result<(), NotSent> {
-        if !matches!(self.state, State::Ready(_) | State::Welcomed { .. }) {
-            return Err(NotSent::Gone);
+    fn send(&mut self, frame: &Frame) -> Result<(), SendError> {
+        if !matches!(
+            self.state,
+            ConnectionState::Ready(_) | ConnectionState::AwaitingWelcome { .. }
+        ) {
+            return Err(SendError::Closed);
         }
         let queued = self.outbox.queued_bytes();
         if queued / QUEUED_TIMES_MAX >= self.options.queued_bytes_max {
-            self.end(format!("{queued} bytes wait, and it takes none"), false);
-            return Err(NotSent::Gone);
+            self.end(
+                format!("the peer does not read: {queued} bytes are queued"),
+                false,
+            );
+            return Err(SendError::Closed);
         }
         self.outbox.push(frame);
         Ok(())
@@ -464,78 +490,87 @@ impl Connection {
 
     // Received frames.
 
-    fn take(&mut self, frame: Frame, now_ms: u64) -> Result<Option<Event>, String> {
+    fn handle_frame(
+        &mut self,
+        frame: Frame,
+        now_ms: u64,
+    ) -> Result<Option<ConnectionEvent>, String> {
         match (&self.state, frame) {
-            (State::Ready(_) | State::Welcomed { .. }, Frame::Refused(why)) => {
+            (
+                ConnectionState::Ready(_) | ConnectionState::AwaitingWelcome { .. },
+                Frame::Refused(why),
+            ) => {
                 self.end(why, true);
                 Ok(None)
             }
-            (State::Greeted, Frame::Hello(hello)) => {
-                check_hello(&hello, &self.options.cluster, self.options.me.node)?;
-                self.state = State::Judged(hello.from);
-                Ok(Some(Event::Hello(hello)))
+            (ConnectionState::AwaitingHello, Frame::Hello(hello)) => {
+                check_hello(&hello, &self.options.cluster, self.options.local.node)?;
+                self.state = ConnectionState::AwaitingAdmission(hello.from);
+                Ok(Some(ConnectionEvent::Hello(hello)))
             }
-            (&State::Welcomed { by, known }, Frame::Welcome(welcome)) => {
-                self.take_welcome(&welcome, by, known, now_ms)
+            (&ConnectionState::AwaitingWelcome { from: by, known }, Frame::Welcome(welcome)) => {
+                self.handle_welcome(&welcome, by, known, now_ms)
             }
-            (State::Ready(_), frame) => self.take_ready(frame, now_ms).map_err(|error| {
-                format!("what you sent is against the rules of peer connections: {error}")
-            }),
-            _ => Err("a connection begins with a hello, and its answer is a welcome".to_owned()),
+            (ConnectionState::Ready(_), frame) => self
+                .handle_ready(frame, now_ms)
+                .map_err(|error| format!("the received bytes violate the peer protocol: {error}")),
+            _ => Err("a connection must begin with a hello, which a welcome answers".to_owned()),
         }
     }
 
-    fn take_welcome(
+    fn handle_welcome(
         &mut self,
         welcome: &Welcome,
         by: NodeId,
         known: Incarnation,
         now_ms: u64,
-    ) -> Result<Option<Event>, String> {
+    ) -> Result<Option<ConnectionEvent>, String> {
         check_format(welcome.format)?;
         let peer = welcome.from;
         if peer.node != by {
             return Err(format!(
-                "I look for node {by}, and you are node {}",
+                "this connection is to node {by}, but the peer is node {}",
                 peer.node
             ));
         }
-        check_life(&peer, Some(known), self.options.me.epoch)?;
+        check_incarnation(&peer, Some(known), self.options.local.epoch)?;
         self.begin(peer, now_ms);
-        Ok(Some(Event::Ready(peer)))
+        Ok(Some(ConnectionEvent::Ready(peer)))
     }
 
-    fn take_ready(
+    fn handle_ready(
         &mut self,
         frame: Frame,
         now_ms: u64,
-    ) -> Result<Option<Event>, larder_types::wire::Malformed> {
-        let State::Ready(peer) = self.state else {
+    ) -> Result<Option<ConnectionEvent>, larder_types::wire::Malformed> {
+        let ConnectionState::Ready(peer) = self.state else {
             return Ok(None);
         };
-        let mine = self.options.me;
+        let mine = self.options.local;
         Ok(match frame {
             Frame::Requests(id, requests) => {
-                self.answered.open(id, mine.streams_max)?;
-                Some(Event::Requests(id, requests))
+                self.incoming.open(id, mine.streams_max)?;
+                Some(ConnectionEvent::Requests(id, requests))
             }
-            Frame::Answer(id, piece) => {
-                let is_wanted = self.asked.heard(id, piece.last, mine.pieces_max)?;
-                is_wanted.then_some(Event::Answer(id, piece))
+            Frame::Reply(id, piece) => {
+                let is_wanted = self
+                    .outgoing
+                    .receive_piece(id, piece.status, mine.pieces_max)?;
+                is_wanted.then_some(ConnectionEvent::Reply(id, piece))
             }
-            Frame::Taken(id) => {
-                let was_full = self.answered.taken(id, peer.pieces_max)?;
-                was_full.then_some(Event::Room(id))
+            Frame::PieceAck(id) => {
+                let was_full = self.incoming.acknowledge_piece(id, peer.pieces_max)?;
+                was_full.then_some(ConnectionEvent::Writable(id))
             }
-            Frame::Cancel(id) => self.answered.close(id).then(|| {
-                let ended = Piece::told(Last::Unknown, "cancelled");
-                self.outbox.push(&Frame::Answer(id, ended));
-                Event::Cancelled(id)
+            Frame::Cancel(id) => self.incoming.close(id).then(|| {
+                let ended = Piece::with_reason(PieceStatus::Unknown, "cancelled");
+                self.outbox.push(&Frame::Reply(id, ended));
+                ConnectionEvent::Cancelled(id)
             }),
-            Frame::Exchange(exchange) => Some(Event::Exchange(exchange)),
-            Frame::Replicate(replicate) => Some(Event::Replicate(replicate)),
+            Frame::Exchange(exchange) => Some(ConnectionEvent::Exchange(exchange)),
+            Frame::Replicate(replicate) => Some(ConnectionEvent::Replicate(replicate)),
             Frame::Ping(time) => {
-                self.lease.heard_ping(now_ms);
+                self.lease.record_ping(now_ms);
                 let acts_until = &self.acts_until.0;
                 let acts_for_ms = match acts_until {
                     None => u64::MAX,
@@ -545,11 +580,13 @@ impl Connection {
                 None
             }
             Frame::Pong(time, acts_for_ms) => {
-                self.lease.heard_pong(time, acts_for_ms)?;
+                self.lease.record_pong(time, acts_for_ms)?;
                 None
             }
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => {
-                return Err(larder_types::wire::Malformed("a greeting comes once"));
+                return Err(larder_types::wire::Malformed(
+                    "a second greeting was received",
+                ));
             }
         })
     }
@@ -560,13 +597,16 @@ impl Connection {
         if self.is_ended() {
             return;
         }
-        let was_accepting = matches!(self.state, State::Greeted | State::Judged(_));
-        self.state = State::Ended;
+        let was_accepting = matches!(
+            self.state,
+            ConnectionState::AwaitingHello | ConnectionState::AwaitingAdmission(_)
+        );
+        self.state = ConnectionState::Ended;
         self.lease.end();
-        let (unsent, unknown) = self.asked.end(self.outbox.written());
-        self.answered.clear();
+        let (unsent, unknown) = self.outgoing.end(self.outbox.written());
+        self.incoming.clear();
         self.is_between_frames = self.outbox.clear() || was_accepting;
-        self.ended = Some(Ended {
+        self.ended = Some(ConnectionEnd {
             why,
             is_refused,
             unsent,
@@ -575,7 +615,7 @@ impl Connection {
     }
 
     /// Sends the reason, unless a frame was written only in part.
-    fn outbox_words(&mut self, why: &str) {
+    fn queue_refusal(&mut self, why: &str) {
         if self.is_between_frames {
             self.outbox.push(&Frame::Refused(why.to_owned()));
         }

@@ -27,7 +27,7 @@ pub const FRAME_BYTES_MAX: usize = 640 << 20;
 /// Maximum size of a frame before the greetings are complete.
 pub const GREETING_BYTES_MAX: usize = 4 << 10;
 /// Maximum size of a reason.
-pub const WORDS_BYTES_MAX: usize = 1 << 10;
+pub const REASON_BYTES_MAX: usize = 1 << 10;
 
 const SIZE_BYTES: usize = 4;
 const END_BYTES: usize = 4;
@@ -38,8 +38,8 @@ const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
 const REFUSED: u8 = 3;
 const REQUESTS: u8 = 4;
-const ANSWER: u8 = 5;
-const TAKEN: u8 = 6;
+const REPLY: u8 = 5;
+const PIECE_ACK: u8 = 6;
 const CANCEL: u8 = 7;
 const EXCHANGE: u8 = 8;
 const REPLICATE: u8 = 9;
@@ -85,11 +85,11 @@ pub struct Requests {
 
 /// The position of a piece in its response: the last one, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Last {
+pub enum PieceStatus {
     /// More pieces follow.
-    No,
+    Partial,
     /// The last piece of a complete response.
-    Whole,
+    Complete,
     /// Nothing was executed, and nothing will be. The bytes contain the reason.
     NotDone,
     /// The last piece of an incomplete response: the effect of the remaining requests is unknown. The bytes contain the reason.
@@ -99,17 +99,17 @@ pub enum Last {
 /// Some replies, or a part of a long reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    pub last: Last,
+    pub status: PieceStatus,
     /// If the replies were computed at one instant: that instant, in numbers that are comparable only with others of the same
     /// core.
     pub moment: Option<(u64, u64)>,
-    pub ends: Ends,
+    pub ends: ReplyEnds,
     pub bytes: Bytes,
 }
 
 /// The end offsets of the replies in a piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ends(Bytes);
+pub struct ReplyEnds(Bytes);
 
 /// Messages between engines, encoded by `EngineMessage::encode` of `larder-join` and concatenated. An empty list announces that
 /// the reader starts a conversation, and has discarded everything received in earlier ones.
@@ -139,9 +139,9 @@ pub enum Frame {
     /// Ends the connection, with a reason for operators.
     Refused(String),
     Requests(StreamId, Requests),
-    Answer(StreamId, Piece),
+    Reply(StreamId, Piece),
     /// Acknowledges a piece: one more may be sent.
-    Taken(StreamId),
+    PieceAck(StreamId),
     /// Cancels a response. The stream must still be ended, so that its place can be reused.
     Cancel(StreamId),
     Exchange(Exchange),
@@ -152,10 +152,10 @@ pub enum Frame {
     Pong(u64, u64),
 }
 
-impl Ends {
-    pub fn new(ends: &[usize]) -> Ends {
-        let number = |end: &usize| u32::try_from(*end).expect("a piece is far below 4 GiB");
-        Ends(
+impl ReplyEnds {
+    pub fn new(ends: &[usize]) -> ReplyEnds {
+        let number = |end: &usize| u32::try_from(*end).expect("a piece is smaller than 4 GiB");
+        ReplyEnds(
             ends.iter()
                 .flat_map(|end| number(end).to_le_bytes())
                 .collect(),
@@ -174,19 +174,19 @@ impl Ends {
 
 impl Piece {
     /// An end with a reason.
-    pub fn told(last: Last, why: &str) -> Piece {
+    pub fn with_reason(last: PieceStatus, why: &str) -> Piece {
         Piece {
-            last,
+            status: last,
             moment: None,
-            ends: Ends::default(),
-            bytes: Bytes::copy_from_slice(shortened(why).as_bytes()),
+            ends: ReplyEnds::default(),
+            bytes: Bytes::copy_from_slice(truncate_reason(why).as_bytes()),
         }
     }
 }
 
 /// Truncates a text to the size allowed in a frame.
-pub(super) fn shortened(words: &str) -> &str {
-    &words[..words.floor_char_boundary(WORDS_BYTES_MAX)]
+pub(super) fn truncate_reason(words: &str) -> &str {
+    &words[..words.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
 impl Frame {
@@ -197,10 +197,13 @@ impl Frame {
     pub fn encode_head(&self, out: &mut Vec<u8>) -> Bytes {
         let begin = out.len();
         out.extend_from_slice(&[0; SIZE_BYTES]);
-        let payload = self.put(out);
+        let payload = self.encode_body(out);
         let size = out.len() - begin - SIZE_BYTES + payload.len();
-        assert!(size <= FRAME_BYTES_MAX, "a frame of {size} bytes");
-        let size = u32::try_from(size).expect("below the limit");
+        assert!(
+            size <= FRAME_BYTES_MAX,
+            "the frame has {size} bytes, more than the limit"
+        );
+        let size = u32::try_from(size).expect("the size is below the limit");
         out[begin..begin + SIZE_BYTES].copy_from_slice(&size.to_le_bytes());
         payload
     }
@@ -214,27 +217,27 @@ impl Frame {
         out.extend_from_slice(&payload);
     }
 
-    fn put(&self, out: &mut Vec<u8>) -> Bytes {
+    fn encode_body(&self, out: &mut Vec<u8>) -> Bytes {
         match self {
             Frame::Hello(hello) => {
                 out.push(HELLO);
-                hello.put(out);
+                hello.encode(out);
             }
             Frame::Welcome(welcome) => {
                 out.push(WELCOME);
-                welcome.put(out);
+                welcome.encode(out);
             }
             Frame::Refused(words) => {
                 out.push(REFUSED);
-                out.extend_from_slice(shortened(words).as_bytes());
+                out.extend_from_slice(truncate_reason(words).as_bytes());
             }
             Frame::Requests(stream, requests) => {
                 out.push(REQUESTS);
-                stream.put(out);
+                stream.encode(out);
                 out.extend_from_slice(&requests.core.to_le_bytes());
                 out.push(requests.execution.number());
                 out.push(requests.proto);
-                put_address(out, requests.client);
+                encode_address(out, requests.client);
                 out.extend_from_slice(&requests.epoch.to_le_bytes());
                 put_count(out, requests.versions.len());
                 for (store, version) in &requests.versions {
@@ -243,10 +246,10 @@ impl Frame {
                 }
                 return requests.batch.clone();
             }
-            Frame::Answer(stream, piece) => {
-                out.push(ANSWER);
-                stream.put(out);
-                out.push(piece.last.number());
+            Frame::Reply(stream, piece) => {
+                out.push(REPLY);
+                stream.encode(out);
+                out.push(piece.status.number());
                 out.push(u8::from(piece.moment.is_some()));
                 if let Some((one, other)) = piece.moment {
                     out.extend_from_slice(&one.to_le_bytes());
@@ -256,13 +259,13 @@ impl Frame {
                 out.extend_from_slice(&piece.ends.0);
                 return piece.bytes.clone();
             }
-            Frame::Taken(stream) => {
-                out.push(TAKEN);
-                stream.put(out);
+            Frame::PieceAck(stream) => {
+                out.push(PIECE_ACK);
+                stream.encode(out);
             }
             Frame::Cancel(stream) => {
                 out.push(CANCEL);
-                stream.put(out);
+                stream.encode(out);
             }
             Frame::Exchange(exchange) => {
                 out.push(EXCHANGE);
@@ -290,34 +293,34 @@ impl Frame {
         Bytes::new()
     }
 
-    fn take(body: &Bytes) -> Result<Frame, Malformed> {
+    fn decode_body(body: &Bytes) -> Result<Frame, Malformed> {
         let mut reader = WireReader::new(body);
         let bytes = &mut reader;
         // The payload is the rest of the same buffer.
         let payload = |bytes: &WireReader<'_>| body.slice(body.len() - bytes.rest().len()..);
         let frame = match bytes.u8()? {
-            HELLO => Frame::Hello(Hello::take(bytes)?),
-            WELCOME => Frame::Welcome(Welcome::take(bytes)?),
+            HELLO => Frame::Hello(Hello::decode(bytes)?),
+            WELCOME => Frame::Welcome(Welcome::decode(bytes)?),
             REFUSED => {
-                let words = text(bytes.rest(), WORDS_BYTES_MAX)?;
+                let words = text(bytes.rest(), REASON_BYTES_MAX)?;
                 return Ok(Frame::Refused(words.to_owned()));
             }
             REQUESTS => {
-                let stream = StreamId::take(bytes)?;
+                let stream = StreamId::decode(bytes)?;
                 let requests = Requests {
                     core: bytes.u16()?,
-                    execution: Execution::take(bytes)?,
+                    execution: Execution::decode(bytes)?,
                     proto: bytes.u8()?,
-                    client: address(bytes)?,
+                    client: decode_address(bytes)?,
                     epoch: bytes.u64()?,
                     versions: versions(bytes)?,
                     batch: payload(bytes),
                 };
                 return Ok(Frame::Requests(stream, requests));
             }
-            ANSWER => return answer(bytes, body),
-            TAKEN => Frame::Taken(StreamId::take(bytes)?),
-            CANCEL => Frame::Cancel(StreamId::take(bytes)?),
+            REPLY => return decode_reply(bytes, body),
+            PIECE_ACK => Frame::PieceAck(StreamId::decode(bytes)?),
+            CANCEL => Frame::Cancel(StreamId::decode(bytes)?),
             EXCHANGE => {
                 let exchange = Exchange {
                     from_core: bytes.u16()?,
@@ -337,7 +340,11 @@ impl Frame {
             }
             PING => Frame::Ping(bytes.u64()?),
             PONG => Frame::Pong(bytes.u64()?, bytes.u64()?),
-            _ => return Err(Malformed("a frame is of no kind that this larder knows")),
+            _ => {
+                return Err(Malformed(
+                    "the kind of the frame is unknown to this version",
+                ));
+            }
         };
         bytes.end()?;
         Ok(frame)
@@ -348,16 +355,16 @@ fn versions(bytes: &mut WireReader<'_>) -> Result<Vec<(String, u64)>, Malformed>
     let count = bytes.count(VERSION_BYTES_MIN)?;
     let version = |_| {
         Ok((
-            text(bytes.bytes()?, WORDS_BYTES_MAX)?.to_owned(),
+            text(bytes.bytes()?, REASON_BYTES_MAX)?.to_owned(),
             bytes.u64()?,
         ))
     };
     (0..count).map(version).collect()
 }
 
-fn answer(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> {
-    let stream = StreamId::take(bytes)?;
-    let last = Last::take(bytes)?;
+fn decode_reply(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> {
+    let stream = StreamId::decode(bytes)?;
+    let last = PieceStatus::decode(bytes)?;
     let moment = if bytes.flag()? {
         Some((bytes.u64()?, bytes.u64()?))
     } else {
@@ -365,7 +372,7 @@ fn answer(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> 
     };
     let ends_bytes = bytes.count(END_BYTES)? * END_BYTES;
     let at = body.len() - bytes.rest().len();
-    let ends = Ends(body.slice(at..at + ends_bytes));
+    let ends = ReplyEnds(body.slice(at..at + ends_bytes));
     let bytes = body.slice(at + ends_bytes..);
     let mut before = 0;
     for end in ends.iter() {
@@ -374,28 +381,28 @@ fn answer(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> 
         }
         before = end;
     }
-    if matches!(last, Last::NotDone | Last::Unknown) {
-        text(&bytes, WORDS_BYTES_MAX)?;
+    if matches!(last, PieceStatus::NotDone | PieceStatus::Unknown) {
+        text(&bytes, REASON_BYTES_MAX)?;
         if !ends.is_empty() {
-            return Err(Malformed("a reason has ends of replies"));
+            return Err(Malformed("a piece with a reason contains replies"));
         }
     }
     let piece = Piece {
-        last,
+        status: last,
         moment,
         ends,
         bytes,
     };
-    Ok(Frame::Answer(stream, piece))
+    Ok(Frame::Reply(stream, piece))
 }
 
 impl StreamId {
-    fn put(self, out: &mut Vec<u8>) {
+    fn encode(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.place.to_le_bytes());
         out.extend_from_slice(&self.turn.to_le_bytes());
     }
 
-    fn take(bytes: &mut WireReader<'_>) -> Result<StreamId, Malformed> {
+    fn decode(bytes: &mut WireReader<'_>) -> Result<StreamId, Malformed> {
         Ok(StreamId {
             place: bytes.u32()?,
             turn: bytes.u32()?,
@@ -418,40 +425,42 @@ impl Execution {
         }
     }
 
-    fn take(bytes: &mut WireReader<'_>) -> Result<Execution, Malformed> {
+    fn decode(bytes: &mut WireReader<'_>) -> Result<Execution, Malformed> {
         match bytes.u8()? {
             0 => Ok(Execution::OneByOne),
             1 => Ok(Execution::Transaction),
             2 => Ok(Execution::Prefetch),
             _ => Err(Malformed(
-                "requests are to be executed in no way that this larder knows",
+                "the execution mode of the requests is unknown to this version",
             )),
         }
     }
 }
 
-impl Last {
+impl PieceStatus {
     fn number(self) -> u8 {
         match self {
-            Last::No => 0,
-            Last::Whole => 1,
-            Last::NotDone => 2,
-            Last::Unknown => 3,
+            PieceStatus::Partial => 0,
+            PieceStatus::Complete => 1,
+            PieceStatus::NotDone => 2,
+            PieceStatus::Unknown => 3,
         }
     }
 
-    fn take(bytes: &mut WireReader<'_>) -> Result<Last, Malformed> {
+    fn decode(bytes: &mut WireReader<'_>) -> Result<PieceStatus, Malformed> {
         match bytes.u8()? {
-            0 => Ok(Last::No),
-            1 => Ok(Last::Whole),
-            2 => Ok(Last::NotDone),
-            3 => Ok(Last::Unknown),
-            _ => Err(Malformed("an answer ends in no way that this larder knows")),
+            0 => Ok(PieceStatus::Partial),
+            1 => Ok(PieceStatus::Complete),
+            2 => Ok(PieceStatus::NotDone),
+            3 => Ok(PieceStatus::Unknown),
+            _ => Err(Malformed(
+                "the status of the piece is unknown to this version",
+            )),
         }
     }
 }
 
-fn put_address(out: &mut Vec<u8>, address: Option<SocketAddr>) {
+fn encode_address(out: &mut Vec<u8>, address: Option<SocketAddr>) {
     match address.map(|it| it.ip()) {
         None => return out.push(0),
         Some(IpAddr::V4(ip)) => {
@@ -467,14 +476,14 @@ fn put_address(out: &mut Vec<u8>, address: Option<SocketAddr>) {
     out.extend_from_slice(&port.to_le_bytes());
 }
 
-fn address(bytes: &mut WireReader<'_>) -> Result<Option<SocketAddr>, Malformed> {
+fn decode_address(bytes: &mut WireReader<'_>) -> Result<Option<SocketAddr>, Malformed> {
     let ip: IpAddr = match bytes.u8()? {
         0 => return Ok(None),
         4 => bytes.array::<4>()?.into(),
         6 => bytes.array::<16>()?.into(),
         _ => {
             return Err(Malformed(
-                "a client's address is of no kind that this larder knows",
+                "the kind of the client's address is unknown to this version",
             ));
         }
     };
@@ -486,7 +495,7 @@ pub(super) fn text(bytes: &[u8], bytes_max: usize) -> Result<&str, Malformed> {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.len() <= bytes_max => Ok(text),
         Ok(_) => Err(Malformed("a text is too long")),
-        Err(_) => Err(Malformed("a text is no UTF-8")),
+        Err(_) => Err(Malformed("a text is not UTF-8")),
     }
 }
 
@@ -508,7 +517,7 @@ pub struct FrameError {
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no frame at byte {}", self.at)?;
+        write!(f, "invalid frame at byte {}", self.at)?;
         if let Some(kind) = self.kind {
             write!(f, " (kind {kind}, {} bytes)", self.size)?;
         }
@@ -555,12 +564,12 @@ impl FrameDecoder {
             what,
         };
         if size == 0 {
-            return Err(wrong("it has no kind"));
+            return Err(wrong("it is empty"));
         }
         // The size is checked first, so that the result does not depend on how the bytes are fragmented.
         if size > self.frame_bytes_max && kind.is_some() {
             return Err(wrong(
-                "it is longer than it may be; is this another protocol, or TLS on one side only?",
+                "it exceeds the size limit; is this another protocol, or TLS on one side only?",
             ));
         }
         if rest.len() < size {
@@ -568,7 +577,7 @@ impl FrameDecoder {
         }
         buffer.advance(SIZE_BYTES);
         let body = buffer.split_to(size).freeze();
-        let frame = Frame::take(&body).map_err(|Malformed(what)| wrong(what))?;
+        let frame = Frame::decode_body(&body).map_err(|Malformed(what)| wrong(what))?;
         self.at += (SIZE_BYTES + size) as u64;
         Ok(Some(frame))
     }

@@ -18,7 +18,7 @@ pub struct Hello {
     pub cluster: String,
     /// The node to which the sender wants to connect.
     pub receiver: NodeId,
-    pub from: Peer,
+    pub from: PeerInfo,
 }
 
 /// The first frame of the accepting side.
@@ -26,12 +26,12 @@ pub struct Hello {
 pub struct Welcome {
     /// As in [`Hello`].
     pub format: u32,
-    pub from: Peer,
+    pub from: PeerInfo,
 }
 
 /// A side's description of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Peer {
+pub struct PeerInfo {
     pub node: NodeId,
     pub incarnation: Incarnation,
     pub core: u16,
@@ -46,58 +46,58 @@ pub struct Peer {
 }
 
 impl Hello {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.format.to_le_bytes());
         put_text(out, &self.cluster);
         out.extend_from_slice(&self.receiver.0.to_le_bytes());
-        self.from.put(out);
+        self.from.encode(out);
     }
 
-    pub(super) fn take(bytes: &mut WireReader<'_>) -> Result<Hello, Malformed> {
+    pub(super) fn decode(bytes: &mut WireReader<'_>) -> Result<Hello, Malformed> {
         let format = bytes.u32()?;
         if format != FORMAT {
-            skip(bytes);
+            skip_rest(bytes);
             return Ok(Hello {
                 format,
                 cluster: String::new(),
                 receiver: NodeId::default(),
-                from: Peer::default(),
+                from: PeerInfo::default(),
             });
         }
         Ok(Hello {
             format,
             cluster: text(bytes.bytes()?, NAME_BYTES_MAX)?.to_owned(),
             receiver: NodeId(bytes.u32()?),
-            from: Peer::take(bytes)?,
+            from: PeerInfo::decode(bytes)?,
         })
     }
 }
 
 impl Welcome {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.format.to_le_bytes());
-        self.from.put(out);
+        self.from.encode(out);
     }
 
-    pub(super) fn take(bytes: &mut WireReader<'_>) -> Result<Welcome, Malformed> {
+    pub(super) fn decode(bytes: &mut WireReader<'_>) -> Result<Welcome, Malformed> {
         let format = bytes.u32()?;
         if format != FORMAT {
-            skip(bytes);
-            let from = Peer::default();
+            skip_rest(bytes);
+            let from = PeerInfo::default();
             return Ok(Welcome { format, from });
         }
-        let from = Peer::take(bytes)?;
+        let from = PeerInfo::decode(bytes)?;
         Ok(Welcome { format, from })
     }
 }
 
 /// Skips the fields of another format.
-fn skip(bytes: &mut WireReader<'_>) {
+fn skip_rest(bytes: &mut WireReader<'_>) {
     *bytes = WireReader::new(&[]);
 }
 
-impl Peer {
-    fn put(&self, out: &mut Vec<u8>) {
+impl PeerInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.node.0.to_le_bytes());
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         out.extend_from_slice(&self.core.to_le_bytes());
@@ -107,8 +107,8 @@ impl Peer {
         out.extend_from_slice(&self.pieces_max.to_le_bytes());
     }
 
-    fn take(bytes: &mut WireReader<'_>) -> Result<Peer, Malformed> {
-        let peer = Peer {
+    fn decode(bytes: &mut WireReader<'_>) -> Result<PeerInfo, Malformed> {
+        let peer = PeerInfo {
             node: NodeId(bytes.u32()?),
             incarnation: Incarnation(bytes.u64()?),
             core: bytes.u16()?,
@@ -120,7 +120,7 @@ impl Peer {
         if peer.streams_max > 0 && peer.pieces_max > 0 {
             Ok(peer)
         } else {
-            Err(Malformed("a node takes no streams, or no pieces"))
+            Err(Malformed("a node accepts no streams or no pieces"))
         }
     }
 }
@@ -130,10 +130,10 @@ pub(super) fn check_format(theirs: u32) -> Result<(), String> {
     match theirs {
         FORMAT => Ok(()),
         _ if theirs < FORMAT => Err(format!(
-            "your frames have format {theirs}, and this node speaks format {FORMAT}: bring your larder to this node's version"
+            "your frames have format {theirs}, and this node uses format {FORMAT}: upgrade your node to this node's version"
         )),
         _ => Err(format!(
-            "your frames have format {theirs}, and this node speaks format {FORMAT}: bring this node's larder to your version first"
+            "your frames have format {theirs}, and this node uses format {FORMAT}: upgrade this node to your version first"
         )),
     }
 }
@@ -143,18 +143,20 @@ pub(super) fn check_hello(hello: &Hello, cluster: &str, me: NodeId) -> Result<()
     check_format(hello.format)?;
     if hello.cluster != cluster {
         return Err(format!(
-            "this node is of the cluster {cluster:?}, and you are of {:?}: one of the two has a wrong cluster.name or address",
+            "this node belongs to the cluster {cluster:?}, and yours to {:?}: one of the two has a wrong cluster.name or address",
             hello.cluster
         ));
     }
     if hello.receiver != me {
         return Err(format!(
-            "you look for node {}, and this is node {me}: two nodes have had the same address; the next map will tell",
+            "your connection is to node {}, and this is node {me}: the address was reused; retry after the next map",
             hello.receiver
         ));
     }
     if hello.from.node == me {
-        Err(format!("you say that you are node {me}, which I am"))
+        Err(format!(
+            "your connection claims to be node {me}, which is this node"
+        ))
     } else {
         Ok(())
     }
@@ -162,18 +164,18 @@ pub(super) fn check_hello(hello: &Hello, cluster: &str, me: NodeId) -> Result<()
 
 /// Checks a node's incarnation against the one in the map, `known`. A later incarnation is accepted: the node has registered, and
 /// the map will follow.
-pub(super) fn check_life(
-    from: &Peer,
+pub(super) fn check_incarnation(
+    from: &PeerInfo,
     known: Option<Incarnation>,
     epoch: Epoch,
 ) -> Result<(), String> {
     match known {
         None => Err(format!(
-            "node {} is no member in the map of epoch {epoch}; if it has just joined, a later try will do",
+            "node {} is not a member in the map of epoch {epoch}; if it has just joined, retry later",
             from.node
         )),
         Some(known) if from.incarnation < known => Err(format!(
-            "node {} has begun a later life ({known}) than yours ({}): end this process if the other is right",
+            "node {} has a later incarnation ({known}) than yours ({}): stop this process if the other one is correct",
             from.node, from.incarnation
         )),
         Some(_) => Ok(()),

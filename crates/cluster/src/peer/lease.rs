@@ -71,9 +71,9 @@ impl SubscriptionLease {
     ///
     /// # Errors
     /// It does not answer the oldest unanswered ping.
-    pub fn heard_pong(&mut self, sent_ms: u64, acts_for_ms: u64) -> Result<(), Malformed> {
+    pub fn record_pong(&mut self, sent_ms: u64, acts_for_ms: u64) -> Result<(), Malformed> {
         if self.unanswered.front() != Some(&sent_ms) {
-            return Err(Malformed("a pong answers no ping, or not the oldest"));
+            return Err(Malformed("a pong does not answer the oldest ping"));
         }
         self.unanswered.pop_front();
         let until_ms = sent_ms.saturating_add(self.lease_ms.min(acts_for_ms));
@@ -83,7 +83,7 @@ impl SubscriptionLease {
     }
 
     /// Handles a ping, which the caller must answer.
-    pub fn heard_ping(&mut self, now_ms: u64) {
+    pub fn record_ping(&mut self, now_ms: u64) {
         let after = self.peer_lease_ms.saturating_add(self.margin_ms);
         self.forgotten_after_ms = now_ms.saturating_add(after);
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_counts_from_the_sending_of_the_last_ping_that_was_answered() {
+    fn a_reader_counts_from_the_send_time_of_the_last_answered_ping() {
         let mut lease = lease();
         assert_eq!(lease.subscribed_until_ms(), 0);
         assert_eq!(lease.ping(10_000), Some(10_000));
@@ -127,9 +127,9 @@ mod tests {
         );
         assert_eq!(lease.subscribed_until_ms(), 0, "none was answered");
         // A late answer counts from when the ping was sent.
-        lease.heard_pong(10_000, u64::MAX).expect("the oldest");
+        lease.record_pong(10_000, u64::MAX).expect("the oldest");
         assert_eq!(lease.subscribed_until_ms(), 13_000);
-        lease.heard_pong(11_000, u64::MAX).expect("the next");
+        lease.record_pong(11_000, u64::MAX).expect("the next");
         assert_eq!(lease.subscribed_until_ms(), 14_000);
         lease.end();
         assert_eq!((lease.subscribed_until_ms(), lease.ping(90_000)), (0, None));
@@ -141,9 +141,9 @@ mod tests {
         assert_eq!(
             lease.forgotten_after_ms(),
             0,
-            "nobody was ever told anything"
+            "the owner has sent nothing yet"
         );
-        lease.heard_ping(20_000);
+        lease.record_ping(20_000);
         assert_eq!(lease.forgotten_after_ms(), 24_500);
         lease.end();
         assert_eq!(
@@ -154,33 +154,33 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_trusts_no_longer_than_the_owner_may_act() {
+    fn a_reader_trusts_rows_no_longer_than_the_owner_may_serve() {
         let mut lease = lease();
         lease.ping(10_000);
-        lease.heard_pong(10_000, 1_200).expect("the oldest");
+        lease.record_pong(10_000, 1_200).expect("the oldest");
         assert_eq!(lease.subscribed_until_ms(), 11_200);
         lease.ping(11_000);
-        lease.heard_pong(11_000, 0).expect("the next");
+        lease.record_pong(11_000, 0).expect("the next");
         assert_eq!(
             lease.subscribed_until_ms(),
             11_200,
             "an owner without a lease adds nothing"
         );
         lease.ping(12_000);
-        lease.heard_pong(12_000, 60_000).expect("the next");
+        lease.record_pong(12_000, 60_000).expect("the next");
         assert_eq!(lease.subscribed_until_ms(), 15_000);
     }
 
     #[test]
-    fn pongs_that_answer_nothing_give_no_lease() {
+    fn unexpected_pongs_do_not_extend_the_lease() {
         let mut lease = lease();
         lease
-            .heard_pong(9_999, u64::MAX)
+            .record_pong(9_999, u64::MAX)
             .expect_err("no ping was sent");
         lease.ping(10_000);
         lease.ping(11_000);
         lease
-            .heard_pong(11_000, u64::MAX)
+            .record_pong(11_000, u64::MAX)
             .expect_err("another is older");
         assert_eq!(lease.subscribed_until_ms(), 0);
     }

@@ -1,9 +1,9 @@
 //! Connections between nodes: the frames, and the outcome of requests when a connection breaks.
 //!
 //! ```text
-//!   ask, answer, exchange ──►┌────────────┐                    ┌────────────┐──► Event::Requests, Answer, Exchange
+//!   send_requests, send_reply, exchange ──►┌────────────┐                    ┌────────────┐──► ConnectionEvent::Requests, Reply, Exchange
 //!                            │ Connection │ ═══ frames ══════► │ Connection │
-//!   Event::Answer, Ended ◄───└────────────┘ ◄══════════ frames └────────────┘◄── answer, exchange
+//!   ConnectionEvent::Reply, Ended ◄───└────────────┘ ◄══════════ frames └────────────┘◄── send_reply, exchange
 //! ```
 //!
 //! Start with `connection`. The other modules:
@@ -21,10 +21,10 @@ mod lease;
 mod outbox;
 mod streams;
 
-pub use connection::{Connection, Ended, Event, NotSent, Options, STREAMS_MIN};
+pub use connection::{Connection, ConnectionEnd, ConnectionEvent, Options, STREAMS_MIN, SendError};
 pub use frame::{
-    Ends, Exchange, Execution, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError,
-    GREETING_BYTES_MAX, HEAD_BYTES, Last, Piece, Replicate, Requests, StreamId, WORDS_BYTES_MAX,
+    Exchange, Execution, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, GREETING_BYTES_MAX,
+    HEAD_BYTES, Piece, PieceStatus, REASON_BYTES_MAX, Replicate, ReplyEnds, Requests, StreamId,
 };
-pub use greeting::{FORMAT, Hello, Peer, Welcome};
+pub use greeting::{FORMAT, Hello, PeerInfo, Welcome};
 pub use lease::SubscriptionLease;

@@ -93,7 +93,10 @@ impl Outbox {
     /// # Panics
     /// There were fewer bytes.
     pub fn wrote(&mut self, mut size: usize) {
-        assert!(size <= self.writable(), "more than there was");
+        assert!(
+            size <= self.writable(),
+            "the socket accepted more bytes than were queued"
+        );
         self.written += size as u64;
         while size > 0
             && let Some(first) = self.chunks.front_mut()
@@ -114,13 +117,13 @@ impl Outbox {
 
     /// Discards all unwritten bytes. Returns whether the last frame that was started is complete.
     pub fn clear(&mut self) -> bool {
-        let is_whole = self.queued_bytes() == 0;
+        let is_complete = self.queued_bytes() == 0;
         self.chunks.clear();
         self.tail.clear();
         self.tail_written = 0;
         self.pushed = self.written;
         self.held_from = None;
-        is_whole
+        is_complete
     }
 }
 
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_written_in_their_order_whatever_the_socket_takes() {
+    fn frames_are_written_in_order_for_any_socket_write_size() {
         for step in [1, 7, 4_096, usize::MAX] {
             let (mut outbox, mut expected, mut written) = (Outbox::default(), vec![], vec![]);
             for size in [0, 10, 5_000, 9_000, 3, 4_096, 4_097, 1] {
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_not_written() {
+    fn held_frames_are_not_written() {
         let (mut outbox, mut written) = (Outbox::default(), vec![]);
         let end = outbox.push(&Frame::Ping(1));
         outbox.hold();

@@ -3,17 +3,17 @@
 
 use larder_types::wire::Malformed;
 
-use super::frame::{Last, StreamId};
+use super::frame::{PieceStatus, StreamId};
 
 /// The streams that this side requested.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    places: Vec<(u32, Option<AskedStream>)>,
+pub(super) struct OutgoingStreams {
+    places: Vec<(u32, Option<OutgoingStream>)>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct AskedStream {
+struct OutgoingStream {
     /// The position of the end of its requests in the connection's bytes.
     end: u64,
     /// The requester no longer waits for it.
@@ -22,7 +22,7 @@ struct AskedStream {
     pieces: u32,
 }
 
-impl Asked {
+impl OutgoingStreams {
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -31,11 +31,11 @@ impl Asked {
     pub fn open(&mut self) -> StreamId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
-            u32::try_from(self.places.len() - 1).expect("few streams")
+            u32::try_from(self.places.len() - 1).expect("the number of streams fits into u32")
         });
         let (turn, stream) = &mut self.places[place as usize];
         *turn = turn.wrapping_add(1);
-        *stream = Some(AskedStream {
+        *stream = Some(OutgoingStream {
             end: u64::MAX,
             is_cancelled: false,
             pieces: 0,
@@ -43,7 +43,7 @@ impl Asked {
         StreamId { place, turn: *turn }
     }
 
-    fn get(&mut self, id: StreamId) -> Option<&mut AskedStream> {
+    fn get(&mut self, id: StreamId) -> Option<&mut OutgoingStream> {
         match self.places.get_mut(id.place as usize) {
             Some((turn, stream)) if *turn == id.turn => stream.as_mut(),
             _ => None,
@@ -58,18 +58,23 @@ impl Asked {
     ///
     /// # Errors
     /// There is no such stream, or too many pieces are in flight.
-    pub fn heard(&mut self, id: StreamId, last: Last, pieces_max: u32) -> Result<bool, Malformed> {
-        let unknown = Malformed("an answer is to nothing that was asked, or comes after its end");
+    pub fn receive_piece(
+        &mut self,
+        id: StreamId,
+        last: PieceStatus,
+        pieces_max: u32,
+    ) -> Result<bool, Malformed> {
+        let unknown = Malformed("a reply has no open stream");
         let stream = self.get(id).ok_or(unknown)?;
         // A final reason does not count towards the limit.
-        stream.pieces += u32::from(matches!(last, Last::No | Last::Whole));
+        stream.pieces += u32::from(matches!(last, PieceStatus::Partial | PieceStatus::Complete));
         if stream.pieces > pieces_max && !stream.is_cancelled {
             return Err(Malformed(
-                "more pieces of an answer came than may be on their way",
+                "more pieces of a reply are in flight than allowed",
             ));
         }
         let is_wanted = !stream.is_cancelled;
-        if last != Last::No {
+        if last != PieceStatus::Partial {
             self.places[id.place as usize].1 = None;
             self.free.push(id.place);
         }
@@ -77,7 +82,7 @@ impl Asked {
     }
 
     /// Handles the acknowledgement of a piece. Returns whether the stream still exists, so that the peer must be notified.
-    pub fn taken(&mut self, id: StreamId) -> bool {
+    pub fn acknowledge_piece(&mut self, id: StreamId) -> bool {
         let stream = self.get(id).filter(|stream| stream.pieces > 0);
         stream.map(|stream| stream.pieces -= 1).is_some()
     }
@@ -95,7 +100,7 @@ impl Asked {
             let Some(stream) = stream.filter(|stream| !stream.is_cancelled) else {
                 continue;
             };
-            let place = u32::try_from(place).expect("few streams");
+            let place = u32::try_from(place).expect("the number of streams fits into u32");
             if stream.end > written {
                 unsent.push(StreamId { place, turn })
             } else {
@@ -109,43 +114,41 @@ impl Asked {
 
 /// The streams that this side answers.
 #[derive(Debug, Default)]
-pub(super) struct Answered {
-    places: Vec<Option<AnsweredStream>>,
+pub(super) struct IncomingStreams {
+    places: Vec<Option<IncomingStream>>,
     open: usize,
 }
 
 #[derive(Debug)]
-struct AnsweredStream {
+struct IncomingStream {
     turn: u32,
     /// Pieces sent and not acknowledged.
     pieces: u32,
 }
 
-impl Answered {
+impl IncomingStreams {
     /// Handles new requests.
     ///
     /// # Errors
     /// The place is in use, or there are too many streams.
     pub fn open(&mut self, id: StreamId, streams_max: u32) -> Result<(), Malformed> {
         if id.place >= streams_max {
-            return Err(Malformed("more streams are open than may be"));
+            return Err(Malformed("more streams are open than allowed"));
         }
         let place = id.place as usize;
         if self.places.len() <= place {
             self.places.resize_with(place + 1, || None);
         }
         if self.places[place].is_some() {
-            return Err(Malformed(
-                "a stream is opened where another is not answered",
-            ));
+            return Err(Malformed("a stream is opened in a place that is in use"));
         }
         let turn = id.turn;
-        self.places[place] = Some(AnsweredStream { turn, pieces: 0 });
+        self.places[place] = Some(IncomingStream { turn, pieces: 0 });
         self.open += 1;
         Ok(())
     }
 
-    fn get(&mut self, id: StreamId) -> Option<&mut AnsweredStream> {
+    fn get(&mut self, id: StreamId) -> Option<&mut IncomingStream> {
         let stream = self.places.get_mut(id.place as usize)?.as_mut();
         stream.filter(|stream| stream.turn == id.turn)
     }
@@ -157,9 +160,11 @@ impl Answered {
     }
 
     /// Records that a piece is sent.
-    pub fn send(&mut self, id: StreamId, last: Last) {
-        if last == Last::No {
-            self.get(id).expect("there is room").pieces += 1;
+    pub fn send(&mut self, id: StreamId, last: PieceStatus) {
+        if last == PieceStatus::Partial {
+            self.get(id)
+                .expect("the caller checked that the stream is open")
+                .pieces += 1;
         } else {
             self.close(id);
         }
@@ -169,12 +174,12 @@ impl Answered {
     ///
     /// # Errors
     /// No piece was in flight.
-    pub fn taken(&mut self, id: StreamId, pieces_max: u32) -> Result<bool, Malformed> {
+    pub fn acknowledge_piece(&mut self, id: StreamId, pieces_max: u32) -> Result<bool, Malformed> {
         match self.get(id) {
             // The response was completed meanwhile.
             None => Ok(false),
             Some(stream) if stream.pieces == 0 => {
-                Err(Malformed("a piece was taken that was not sent"))
+                Err(Malformed("an acknowledged piece was not sent"))
             }
             Some(stream) => {
                 stream.pieces -= 1;
@@ -194,6 +199,6 @@ impl Answered {
     }
 
     pub fn clear(&mut self) {
-        *self = Answered::default();
+        *self = IncomingStreams::default();
     }
 }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::blocks::Piece;
 use super::rendezvous::{score, seed};
-use super::{Held, Node, Shares, block_slots};
+use super::{CurrentPlacement, PlacementNode, Shares, block_slots};
 use crate::map::NodeId;
 
 /// An assignment in progress.
-pub(super) struct State<'a> {
-    pub nodes: &'a [Node],
+pub(super) struct AssignmentState<'a> {
+    pub nodes: &'a [PlacementNode],
     pub shares: &'a Shares,
     pub pieces: Vec<Piece>,
     /// The number of slots that each node holds (including those it owns), and owns.
@@ -19,14 +19,18 @@ pub(super) struct State<'a> {
     seeds: Vec<u64>,
 }
 
-impl<'a> State<'a> {
-    pub fn new(old: &[Held], nodes: &'a [Node], shares: &'a Shares) -> State<'a> {
+impl<'a> AssignmentState<'a> {
+    pub fn new(
+        old: &[CurrentPlacement],
+        nodes: &'a [PlacementNode],
+        shares: &'a Shares,
+    ) -> AssignmentState<'a> {
         let index: HashMap<NodeId, u16> = nodes
             .iter()
             .zip(0..)
             .map(|(node, at)| (node.id, at))
             .collect();
-        let known = |ids: &[NodeId]| -> Vec<u16> {
+        let to_indexes = |ids: &[NodeId]| -> Vec<u16> {
             ids.iter().filter_map(|id| index.get(id).copied()).collect()
         };
         let block = block_slots(nodes.len());
@@ -35,13 +39,13 @@ impl<'a> State<'a> {
             let piece = Piece {
                 from: run.slots.from,
                 count: run.slots.count() as u16,
-                holders: known(&run.goal),
-                before: known(&run.goal),
+                holders: to_indexes(&run.goal),
+                before: to_indexes(&run.goal),
                 is_owned: run
                     .goal
                     .first()
                     .is_some_and(|owner| index.contains_key(owner)),
-                present: known(&run.present),
+                present: to_indexes(&run.present),
             };
             let mut rest = piece;
             // A piece ends at the end of a block at the latest.
@@ -51,7 +55,7 @@ impl<'a> State<'a> {
             }
             pieces.push(rest);
         }
-        State {
+        AssignmentState {
             nodes,
             shares,
             pieces,
@@ -91,7 +95,7 @@ impl<'a> State<'a> {
     }
 
     /// Drops the copies that violate a rule: too many copies of a slot in a zone, then too many copies of a slot.
-    pub fn drop_what_may_not_stay(&mut self) {
+    pub fn drop_invalid_copies(&mut self) {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in &pieces {
             self.count(piece, 1);
@@ -132,7 +136,7 @@ impl<'a> State<'a> {
 
     /// Adds copies until each slot has the required number: on nodes that already have its rows, or else by rendezvous hashing
     /// among nodes below their share.
-    pub fn fill_what_lacks_copies(&mut self) {
+    pub fn add_missing_copies(&mut self) {
         let copies = usize::from(self.shares.copies);
         let mut waiting = std::mem::take(&mut self.pieces);
         waiting.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.from));
@@ -154,10 +158,10 @@ impl<'a> State<'a> {
     fn receiver(&self, piece: &Piece) -> (u16, u32) {
         let count = u32::from(piece.count);
         let fewest = |node: u16| self.in_zone(piece, self.zone(node));
-        let best = |limit: &dyn Fn(u16) -> u32, wanted: u32| {
+        let best = |limit: &dyn Fn(u16) -> u32, room_min: u32| {
             let nodes = (0..self.nodes.len() as u16).filter(|&node| {
                 let room = limit(node).saturating_sub(self.held[usize::from(node)]);
-                room >= wanted && self.may_hold(piece, node, None)
+                room >= room_min && self.may_hold(piece, node, None)
             });
             nodes.max_by(|&one, &other| {
                 let present = |node| piece.present.contains(&node);
@@ -188,15 +192,12 @@ impl<'a> State<'a> {
             return (node, room(node, at_most(node)));
         }
         let any = best(&|_| u32::MAX, 1);
-        (
-            any.expect("a zone has room for each copy that is lacking"),
-            count,
-        )
+        (any.expect("a zone has room for each missing copy"), count)
     }
 
     /// Moves slots to nodes below their minimum, in the order of those nodes' rendezvous scores: first from nodes above their
     /// maximum, then from nodes above their share, then from any node that can give.
-    pub fn give_to_who_has_too_little(&mut self, only_new: bool) {
+    pub fn fill_underloaded_nodes(&mut self, only_new_copies: bool) {
         for node in 0..self.nodes.len() as u16 {
             let bounds = self.shares.held[usize::from(node)];
             if self.held[usize::from(node)] >= bounds.at_least {
@@ -216,14 +217,14 @@ impl<'a> State<'a> {
                     if need == 0 {
                         break;
                     }
-                    self.take_piece(node, from, need, level, only_new);
+                    self.take_piece(node, from, need, level, only_new_copies);
                 }
             }
         }
     }
 
     /// Moves a piece, or a part of it, to `node` from the holder that exceeds its level the most.
-    fn take_piece(&mut self, node: u16, from: u16, need: u32, level: Level, only_new: bool) {
+    fn take_piece(&mut self, node: u16, from: u16, need: u32, level: Level, only_new_copies: bool) {
         let Some(at) = self.piece_at(from) else {
             return;
         };
@@ -231,7 +232,7 @@ impl<'a> State<'a> {
         let surplus = |it: u16| self.held[usize::from(it)].saturating_sub(self.level(it, level));
         let givers = piece.holders.iter().copied().filter(|&it| {
             surplus(it) > 0
-                && !(only_new && piece.before.contains(&it))
+                && !(only_new_copies && piece.before.contains(&it))
                 && self.may_hold(piece, node, Some(it))
         });
         let Some(giver) = givers.max_by_key(|&it| (surplus(it), it)) else {
@@ -271,14 +272,14 @@ impl<'a> State<'a> {
     }
 
     /// Moves slots from nodes above their maximum to nodes below their share, choosing the pieces with the highest score there.
-    pub fn take_from_who_has_too_much(&mut self, only_new: bool) {
+    pub fn relieve_overloaded_nodes(&mut self, only_new_copies: bool) {
         for node in 0..self.nodes.len() as u16 {
             let at_most = self.shares.held[usize::from(node)].at_most;
             for level in [Level::Target, Level::AtMost] {
                 let mut at = 0;
                 while at < self.pieces.len() && self.held[usize::from(node)] > at_most {
                     let piece = &self.pieces[at];
-                    if piece.holds(node) && !(only_new && piece.before.contains(&node)) {
+                    if piece.holds(node) && !(only_new_copies && piece.before.contains(&node)) {
                         self.give_piece(node, at, at_most, level);
                     }
                     at += 1;

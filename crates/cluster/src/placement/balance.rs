@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Node, Shares};
+use super::{PlacementNode, Shares};
 use crate::map::{NodeId, NodeName, SlotRange};
 
 /// The load of each node and zone, with its share.
@@ -41,7 +41,7 @@ impl Balance {
     /// Computes the balance of a placement: slots with their current or target nodes, the owner first.
     pub fn of<'a>(
         slots: impl Iterator<Item = (SlotRange, &'a [NodeId])>,
-        nodes: &[Node],
+        nodes: &[PlacementNode],
         replicas: u8,
     ) -> Balance {
         let mut owned: BTreeMap<NodeId, u32> = BTreeMap::new();
@@ -55,8 +55,8 @@ impl Balance {
             }
         }
         let shares = (!nodes.is_empty()).then(|| Shares::of(nodes, replicas, 0));
-        let of_node = |(at, node): (usize, &Node)| {
-            let shares = shares.as_ref().expect("there is a node");
+        let of_node = |(at, node): (usize, &PlacementNode)| {
+            let shares = shares.as_ref().expect("the list of nodes is not empty");
             NodeBalance {
                 id: node.id,
                 name: node.name.clone(),

@@ -8,21 +8,21 @@
 
 use std::collections::VecDeque;
 
-use super::assign::State;
+use super::assign::AssignmentState;
 
 /// The ends of a chain.
 #[derive(Clone, Copy)]
-pub(super) enum Ends {
+pub(super) enum ChainEnds {
     /// From a node above its maximum to a node below its minimum.
     Both,
     /// From or to such a node.
     Any,
 }
 
-impl State<'_> {
-    /// Brings every node within its bounds. With `only_new`, only as far as moves of new copies, or moves back to previous
+impl AssignmentState<'_> {
+    /// Brings every node within its bounds. With `only_new_copies`, only as far as moves of new copies, or moves back to previous
     /// holders, allow.
-    pub fn mend_by_chains(&mut self, ends: Ends, only_new: bool) {
+    pub fn balance_by_chains(&mut self, ends: ChainEnds, only_new_copies: bool) {
         let count = self.nodes.len();
         let share = |state: &Self, at: usize| state.shares.held[at];
         loop {
@@ -33,7 +33,7 @@ impl State<'_> {
                 .filter(|&at| self.held[at] < share(self, at).at_least)
                 .collect();
             let ceiling = |at: usize| {
-                if only_new {
+                if only_new_copies {
                     share(self, at).at_most
                 } else {
                     share(self, at).target
@@ -41,7 +41,7 @@ impl State<'_> {
             };
             let below = || (0..count).filter(|&at| self.held[at] < ceiling(at));
             let floor = |at: usize| {
-                if only_new {
+                if only_new_copies {
                     share(self, at).at_least
                 } else {
                     share(self, at).target
@@ -53,16 +53,16 @@ impl State<'_> {
             }
             // A chain that fixes both ends costs as much as one that fixes a single end.
             let both = || {
-                self.chain(&over, &under, only_new)
-                    .filter(|chain| chain.len() == 1 || only_new)
+                self.chain(&over, &under, only_new_copies)
+                    .filter(|chain| chain.len() == 1 || only_new_copies)
             };
-            let from_over = || self.chain(&over, &below().collect::<Vec<_>>(), only_new);
-            let to_under = || self.chain(&above().collect::<Vec<_>>(), &under, only_new);
+            let from_over = || self.chain(&over, &below().collect::<Vec<_>>(), only_new_copies);
+            let to_under = || self.chain(&above().collect::<Vec<_>>(), &under, only_new_copies);
             let chain = match ends {
-                Ends::Both => both(),
-                Ends::Any => both().or_else(from_over).or_else(to_under),
+                ChainEnds::Both => both(),
+                ChainEnds::Any => both().or_else(from_over).or_else(to_under),
             };
-            if !chain.is_some_and(|chain| self.follow(&chain, only_new)) {
+            if !chain.is_some_and(|chain| self.apply_chain(&chain, only_new_copies)) {
                 break;
             }
         }
@@ -76,7 +76,7 @@ impl State<'_> {
         &self,
         sources: &[usize],
         sinks: &[usize],
-        only_new: bool,
+        only_new_copies: bool,
     ) -> Option<Vec<(u16, usize, u16)>> {
         let count = self.nodes.len();
         let mut of_node: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -84,7 +84,7 @@ impl State<'_> {
             let holders = piece.holders.iter();
             holders.for_each(|&node| of_node[usize::from(node)].push(at));
         }
-        let mut came: Vec<Option<(u16, usize)>> = vec![None; count];
+        let mut predecessor: Vec<Option<(u16, usize)>> = vec![None; count];
         let mut seen = vec![false; count];
         let mut queue: VecDeque<usize> = sources.iter().copied().collect();
         sources.iter().for_each(|&at| seen[at] = true);
@@ -92,7 +92,7 @@ impl State<'_> {
             if sinks.contains(&node) {
                 let mut chain = Vec::new();
                 let mut to = node as u16;
-                while let Some((from, piece)) = came[usize::from(to)] {
+                while let Some((from, piece)) = predecessor[usize::from(to)] {
                     chain.push((from, piece, to));
                     to = from;
                 }
@@ -104,12 +104,12 @@ impl State<'_> {
                 let is_new = !piece.before.contains(&(node as u16));
                 for next in 0..count {
                     let is_free = is_new || piece.before.contains(&(next as u16));
-                    if only_new && !is_free {
+                    if only_new_copies && !is_free {
                         continue;
                     }
                     if !seen[next] && self.may_hold(piece, next as u16, Some(node as u16)) {
                         seen[next] = true;
-                        came[next] = Some((node as u16, at));
+                        predecessor[next] = Some((node as u16, at));
                         queue.push_back(next);
                     }
                 }
@@ -119,7 +119,7 @@ impl State<'_> {
     }
 
     /// Executes the moves of a chain, last first, with as many slots as all of them allow, at least one.
-    fn follow(&mut self, chain: &[(u16, usize, u16)], only_new: bool) -> bool {
+    fn apply_chain(&mut self, chain: &[(u16, usize, u16)], only_new_copies: bool) -> bool {
         let (Some(&(_, _, sink)), Some(&(source, _, _))) = (chain.first(), chain.last()) else {
             return false;
         };
@@ -129,16 +129,16 @@ impl State<'_> {
         // moves are not free.
         let surplus = match self.held[source] > gives.at_most {
             true => self.held[source] - gives.at_most,
-            false if only_new => self.held[source] - gives.at_least,
+            false if only_new_copies => self.held[source] - gives.at_least,
             false => self.held[source] - gives.target,
         };
-        let lack = match self.held[sink] < takes.at_least {
+        let shortage = match self.held[sink] < takes.at_least {
             true => takes.at_least - self.held[sink],
-            false if only_new => takes.at_most - self.held[sink],
+            false if only_new_copies => takes.at_most - self.held[sink],
             false => takes.target - self.held[sink],
         };
         let shortest = chain.iter().map(|&(_, at, _)| self.pieces[at].count).min();
-        let amount = surplus.min(lack).min(u32::from(shortest.unwrap_or(0))) as u16;
+        let amount = surplus.min(shortage).min(u32::from(shortest.unwrap_or(0))) as u16;
         if amount == 0 {
             return false;
         }

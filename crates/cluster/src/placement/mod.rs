@@ -44,27 +44,27 @@ use larder_types::SLOTS;
 
 use crate::map::{Map, Member, NodeId, NodeName, SlotRange};
 
-use assign::State;
+use assign::AssignmentState;
 use blocks::Piece;
-use chains::Ends;
+use chains::ChainEnds;
 
 pub use balance::{Balance, NodeBalance, ZoneBalance};
-pub use moves::{Flow, Kind, Move, Plan, Totals, Weights};
+pub use moves::{Move, MoveKind, NodeTraffic, Plan, SlotSizes, Totals};
 pub use shares::{Bounds, Shares};
 
 /// A node on which slots may be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct PlacementNode {
     pub id: NodeId,
     pub name: NodeName,
     pub zone: String,
     pub weight: u32,
 }
 
-impl Node {
-    pub fn of(member: &Member) -> Node {
+impl PlacementNode {
+    pub fn of(member: &Member) -> PlacementNode {
         let it = &member.registration;
-        Node {
+        PlacementNode {
             id: member.id,
             name: it.name.clone(),
             zone: it.zone.clone(),
@@ -78,7 +78,7 @@ pub type Goal = (SlotRange, Vec<NodeId>);
 
 /// The current placement of slots, as far as it matters to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct CurrentPlacement {
     pub slots: SlotRange,
     /// The current or target nodes of the slots, the owner first. They are kept where possible.
     pub goal: Vec<NodeId>,
@@ -87,18 +87,18 @@ pub struct Held {
 }
 
 /// Returns the current placement of `map`, for [`place`]. If the intended owner may not own a slot, the current owner keeps it.
-pub fn held(map: &Map, nodes: &[Node]) -> Vec<Held> {
+pub fn current_placement(map: &Map, nodes: &[PlacementNode]) -> Vec<CurrentPlacement> {
     let nodes: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
     let runs = map.slots().runs().iter().map(|run| {
-        let mut goal = run.placed.goal();
-        let owner = run.placed.owner.filter(|owner| nodes.contains(owner));
+        let mut goal = run.placement.goal();
+        let owner = run.placement.owner.filter(|owner| nodes.contains(owner));
         if goal.first().is_some_and(|first| !nodes.contains(first))
             && let Some(at) = goal.iter().position(|&node| Some(node) == owner)
         {
             goal.swap(0, at);
         }
-        let present = run.placed.holders().filter(|node| !goal.contains(node));
-        Held {
+        let present = run.placement.holders().filter(|node| !goal.contains(node));
+        CurrentPlacement {
             slots: run.slots,
             present: present.collect(),
             goal,
@@ -112,48 +112,53 @@ pub fn held(map: &Map, nodes: &[Node]) -> Vec<Held> {
 ///
 /// With 1,000 nodes and 3 replicas, it takes some tenths of a second from scratch, and about 10 milliseconds if one node is added
 /// or removed.
-pub fn place(old: &[Held], nodes: &[Node], replicas: u8, spare_percent: u8) -> Vec<Goal> {
+pub fn place(
+    old: &[CurrentPlacement],
+    nodes: &[PlacementNode],
+    replicas: u8,
+    spare_percent: u8,
+) -> Vec<Goal> {
     if nodes.is_empty() {
         return Vec::new();
     }
     let shares = Shares::of(nodes, replicas, spare_percent);
-    let mut state = State::new(old, nodes, &shares);
-    state.drop_what_may_not_stay();
-    state.fill_what_lacks_copies();
+    let mut state = AssignmentState::new(old, nodes, &shares);
+    state.drop_invalid_copies();
+    state.add_missing_copies();
     // Copies that must be created can be placed anywhere; only then are existing copies moved.
-    for only_new in [true, false] {
-        state.mend_by_chains(Ends::Both, only_new);
-        state.give_to_who_has_too_little(only_new);
-        state.mend_by_chains(Ends::Any, true);
-        state.take_from_who_has_too_much(only_new);
-        state.mend_by_chains(Ends::Any, only_new);
+    for only_new_copies in [true, false] {
+        state.balance_by_chains(ChainEnds::Both, only_new_copies);
+        state.fill_underloaded_nodes(only_new_copies);
+        state.balance_by_chains(ChainEnds::Any, true);
+        state.relieve_overloaded_nodes(only_new_copies);
+        state.balance_by_chains(ChainEnds::Any, only_new_copies);
     }
-    state.settle_owners();
+    state.assign_owners();
     state.into_goals()
 }
 
 /// Computes which node computes the outputs of each slot, one node per slot, by the same rules without zones.
 pub fn place_outputs(
     old: &[(SlotRange, NodeId)],
-    nodes: &[Node],
+    nodes: &[PlacementNode],
     spare_percent: u8,
 ) -> Vec<(SlotRange, NodeId)> {
-    let held: Vec<Held> = match old {
-        [] => vec![Held {
+    let current: Vec<CurrentPlacement> = match old {
+        [] => vec![CurrentPlacement {
             slots: SlotRange::ALL,
             goal: Vec::new(),
             present: Vec::new(),
         }],
         _ => old
             .iter()
-            .map(|&(slots, node)| Held {
+            .map(|&(slots, node)| CurrentPlacement {
                 slots,
                 goal: vec![node],
                 present: Vec::new(),
             })
             .collect(),
     };
-    let goals = place(&held, nodes, 1, spare_percent);
+    let goals = place(&current, nodes, 1, spare_percent);
     goals
         .into_iter()
         .map(|(slots, goal)| (slots, goal[0]))
@@ -173,7 +178,7 @@ fn block_slots(nodes: usize) -> u16 {
     1 << power
 }
 
-impl State<'_> {
+impl AssignmentState<'_> {
     fn into_goals(self) -> Vec<Goal> {
         let mut pieces = self.pieces;
         pieces.sort_unstable_by_key(|piece| piece.from);

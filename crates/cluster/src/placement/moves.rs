@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Goal, Node, held, place};
+use super::{Goal, PlacementNode, current_placement, place};
 use crate::map::{Map, NodeId, SlotRange};
 
 /// The size of each slot, indexed by slot number. A missing slot has size zero.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Weights<'a> {
+pub struct SlotSizes<'a> {
     pub rows: &'a [u64],
     pub bytes: &'a [u64],
 }
@@ -20,14 +20,14 @@ pub struct Plan {
     pub moves: Vec<Move>,
     pub totals: Totals,
     /// The slots and bytes that each node receives and sends. The owner sends a copy.
-    pub nodes: BTreeMap<NodeId, Flow>,
+    pub nodes: BTreeMap<NodeId, NodeTraffic>,
 }
 
 /// One move of adjacent slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub wave: u32,
-    pub kind: Kind,
+    pub kind: MoveKind,
     pub slots: SlotRange,
     /// The node that sends the rows, hands over ownership, or drops its copy.
     pub from: Option<NodeId>,
@@ -39,11 +39,11 @@ pub struct Move {
 /// The kinds of moves, in execution order. Copies are dropped last, so that the number of in-sync copies never falls below both
 /// its old and its target value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum MoveKind {
     /// A node receives the rows.
     Fill,
     /// A replica becomes the owner. No rows move.
-    Own,
+    ChangeOwner,
     /// A node drops its copy.
     Drop,
 }
@@ -60,7 +60,7 @@ pub struct Totals {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flow {
+pub struct NodeTraffic {
     pub slots_in: u64,
     pub slots_out: u64,
     pub bytes_in: u64,
@@ -71,25 +71,30 @@ impl Plan {
     /// Plans `replicas` copies on `nodes` for `map`, where each node is filled with at most `slots_at_once` slots concurrently.
     pub fn of(
         map: &Map,
-        nodes: &[Node],
+        nodes: &[PlacementNode],
         replicas: u8,
         spare_percent: u8,
         slots_at_once: u16,
-        weights: Weights<'_>,
+        weights: SlotSizes<'_>,
     ) -> Plan {
-        let goals = place(&held(map, nodes), nodes, replicas, spare_percent);
+        let goals = place(
+            &current_placement(map, nodes),
+            nodes,
+            replicas,
+            spare_percent,
+        );
         Plan::to(map, goals, slots_at_once, weights)
     }
 
     /// Plans the moves from `map` to `goals`.
-    pub fn to(map: &Map, goals: Vec<Goal>, slots_at_once: u16, weights: Weights<'_>) -> Plan {
+    pub fn to(map: &Map, goals: Vec<Goal>, slots_at_once: u16, weights: SlotSizes<'_>) -> Plan {
         let mut plan = Plan::default();
         let mut given: BTreeMap<NodeId, u64> = BTreeMap::new();
         let mut runs = map.slots().runs().iter().peekable();
         for (slots, goal) in &goals {
             while let Some(run) = runs.peek() {
-                if let Some(common) = run.slots.and(*slots) {
-                    let holders: Vec<NodeId> = run.placed.holders().collect();
+                if let Some(common) = run.slots.intersection(*slots) {
+                    let holders: Vec<NodeId> = run.placement.holders().collect();
                     for piece in parts(common, slots_at_once) {
                         plan.add_piece(piece, &holders, goal, slots_at_once, weights, &mut given);
                     }
@@ -112,7 +117,7 @@ impl Plan {
         holders: &[NodeId],
         goal: &[NodeId],
         slots_at_once: u16,
-        weights: Weights<'_>,
+        weights: SlotSizes<'_>,
         given: &mut BTreeMap<NodeId, u64>,
     ) {
         let sum = |of: &[u64]| {
@@ -142,7 +147,7 @@ impl Plan {
         }
         let one = Move {
             wave: wave as u32,
-            kind: Kind::Fill,
+            kind: MoveKind::Fill,
             slots,
             from: Some(owner),
             to: None,
@@ -167,7 +172,7 @@ impl Plan {
         if owner != goal[0] {
             let to = Some(goal[0]);
             self.moves.push(Move {
-                kind: Kind::Own,
+                kind: MoveKind::ChangeOwner,
                 to,
                 ..one
             });
@@ -176,7 +181,7 @@ impl Plan {
         for &node in holders.iter().filter(|node| !goal.contains(node)) {
             let from = Some(node);
             self.moves.push(Move {
-                kind: Kind::Drop,
+                kind: MoveKind::Drop,
                 from,
                 ..one
             });

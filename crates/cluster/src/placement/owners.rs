@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-use super::assign::State;
+use super::assign::AssignmentState;
 
-impl State<'_> {
-    pub fn settle_owners(&mut self) {
+impl AssignmentState<'_> {
+    pub fn assign_owners(&mut self) {
         self.count_owners();
-        self.own_what_nobody_owns();
-        self.own_enough();
-        self.mend_owners_by_chains();
+        self.assign_missing_owners();
+        self.balance_owners();
+        self.balance_owners_by_chains();
         if self.owners_out_of_bounds().is_some() {
-            self.exchange_copies();
+            self.swap_copies();
         }
     }
 
@@ -25,7 +25,7 @@ impl State<'_> {
     }
 
     /// Assigns an owner to pieces whose owner is gone: the holder furthest below its share, preferring nodes that have the rows.
-    fn own_what_nobody_owns(&mut self) {
+    fn assign_missing_owners(&mut self) {
         for at in 0..self.pieces.len() {
             if self.pieces[at].is_owned {
                 continue;
@@ -49,11 +49,11 @@ impl State<'_> {
     }
 
     /// Makes single ownership changes that benefit both nodes, while there are any.
-    fn own_enough(&mut self) {
+    fn balance_owners(&mut self) {
         for (give, take) in [
-            (Give::AboveMost, Take::Target),
-            (Give::AboveMost, Take::Most),
-            (Give::AboveTarget, Take::Least),
+            (GiveLevel::AboveMost, TakeLevel::Target),
+            (GiveLevel::AboveMost, TakeLevel::Most),
+            (GiveLevel::AboveTarget, TakeLevel::Least),
         ] {
             let mut at = 0;
             while at < self.pieces.len() {
@@ -77,23 +77,23 @@ impl State<'_> {
         }
     }
 
-    fn surplus(&self, node: u16, give: Give) -> u32 {
+    fn surplus(&self, node: u16, give: GiveLevel) -> u32 {
         let at = usize::from(node);
         let bounds = self.shares.owned[at];
         let level = match give {
-            Give::AboveMost => bounds.at_most,
-            Give::AboveTarget => bounds.target,
+            GiveLevel::AboveMost => bounds.at_most,
+            GiveLevel::AboveTarget => bounds.target,
         };
         self.owned[at].saturating_sub(level)
     }
 
-    fn room(&self, node: u16, take: Take) -> u32 {
+    fn room(&self, node: u16, take: TakeLevel) -> u32 {
         let at = usize::from(node);
         let bounds = self.shares.owned[at];
         let level = match take {
-            Take::Least => bounds.at_least,
-            Take::Target => bounds.target,
-            Take::Most => bounds.at_most,
+            TakeLevel::Least => bounds.at_least,
+            TakeLevel::Target => bounds.target,
+            TakeLevel::Most => bounds.at_most,
         };
         level.saturating_sub(self.owned[at])
     }
@@ -124,7 +124,7 @@ impl State<'_> {
     }
 
     /// Applies chains of ownership changes, like the chains of moves in `chains`.
-    fn mend_owners_by_chains(&mut self) {
+    fn balance_owners_by_chains(&mut self) {
         while let Some((node, is_over)) = self.owners_out_of_bounds() {
             let count = self.nodes.len() as u16;
             let is_end = |it: u16| {
@@ -142,7 +142,7 @@ impl State<'_> {
             let mut moves = chain;
             moves.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
             // One slot at a time would also work; a larger amount is faster, and stays within the bounds of both ends.
-            let end = moves_end(&self.pieces, &moves, node, is_over);
+            let end = find_chain_end(&self.pieces, &moves, node, is_over);
             let (own, other) = (usize::from(node), usize::from(end));
             let (own_bounds, other_bounds) = (self.shares.owned[own], self.shares.owned[other]);
             let need = if is_over {
@@ -174,23 +174,23 @@ impl State<'_> {
                 }
             }
         }
-        let mut came: Vec<Option<(u16, usize, u16)>> = vec![None; count];
+        let mut predecessor: Vec<Option<(u16, usize, u16)>> = vec![None; count];
         let mut queue = VecDeque::from([node]);
         while let Some(here) = queue.pop_front() {
             if here != node && ends[usize::from(here)] {
                 let mut chain = Vec::new();
                 let mut at = here;
                 while at != node {
-                    let (before, piece, to) =
-                        came[usize::from(at)].expect("every node on the way was reached");
+                    let (before, piece, to) = predecessor[usize::from(at)]
+                        .expect("every node of the chain has a predecessor");
                     chain.push((piece, to));
                     at = before;
                 }
                 return Some(chain);
             }
             for &(piece, to, next) in &edges[usize::from(here)] {
-                if next != node && came[usize::from(next)].is_none() {
-                    came[usize::from(next)] = Some((here, piece, to));
+                if next != node && predecessor[usize::from(next)].is_none() {
+                    predecessor[usize::from(next)] = Some((here, piece, to));
                     queue.push_back(next);
                 }
             }
@@ -200,7 +200,7 @@ impl State<'_> {
 
     /// The last resort, which moves rows: a node that owns too few slots takes over a copy, and the ownership, of a slot from a
     /// node that owns too many. In return it gives one of its own copies to that node or to another holder.
-    fn exchange_copies(&mut self) {
+    fn swap_copies(&mut self) {
         for _ in 0..self.pieces.len() {
             let Some((node, is_over)) = self.owners_out_of_bounds() else {
                 return;
@@ -209,54 +209,59 @@ impl State<'_> {
             let other = if is_over {
                 nodes
                     .filter(|&it| it != node)
-                    .max_by_key(|&it| (self.room(it, Take::Target), it))
+                    .max_by_key(|&it| (self.room(it, TakeLevel::Target), it))
             } else {
                 nodes
                     .filter(|&it| it != node)
-                    .max_by_key(|&it| (self.surplus(it, Give::AboveTarget), it))
+                    .max_by_key(|&it| (self.surplus(it, GiveLevel::AboveTarget), it))
             };
             let Some(other) = other else {
                 return;
             };
-            let (rich, poor) = if is_over {
+            let (overloaded, underloaded) = if is_over {
                 (node, other)
             } else {
                 (other, node)
             };
-            if !self.exchange(rich, poor) {
+            if !self.swap_copy(overloaded, underloaded) {
                 return;
             }
-            self.mend_owners_by_chains();
+            self.balance_owners_by_chains();
         }
     }
 
-    /// Makes `poor` the owner of a slot of `rich`, in place of one of its holders, which receives another slot of `poor`.
-    fn exchange(&mut self, rich: u16, poor: u16) -> bool {
+    /// Makes `underloaded` the owner of a slot of `overloaded`, in place of one of its holders, which receives another slot of `underloaded`.
+    fn swap_copy(&mut self, overloaded: u16, underloaded: u16) -> bool {
         for at in 0..self.pieces.len() {
             let piece = &self.pieces[at];
-            if piece.holders[0] != rich || piece.holds(poor) {
+            if piece.holders[0] != overloaded || piece.holds(underloaded) {
                 continue;
             }
             for giver in piece.holders.clone().into_iter().rev() {
-                if !self.may_hold(&self.pieces[at], poor, Some(giver)) {
+                if !self.may_hold(&self.pieces[at], underloaded, Some(giver)) {
                     continue;
                 }
                 let back = self.pieces.iter().position(|it| {
-                    it.holds(poor) && it.holders[0] != poor && self.may_hold(it, giver, Some(poor))
+                    it.holds(underloaded)
+                        && it.holders[0] != underloaded
+                        && self.may_hold(it, giver, Some(underloaded))
                 });
                 let Some(back) = back else {
                     continue;
                 };
                 let room = self
-                    .room(poor, Take::Most)
+                    .room(underloaded, TakeLevel::Most)
                     .max(1)
-                    .min(self.surplus(rich, Give::AboveTarget).max(1));
+                    .min(self.surplus(overloaded, GiveLevel::AboveTarget).max(1));
                 let amount = self.pieces[at]
                     .count
                     .min(self.pieces[back].count)
                     .min(room as u16);
                 // The later piece goes first, so that its split does not move the earlier one.
-                let mut both = [(at, giver, poor, true), (back, poor, giver, false)];
+                let mut both = [
+                    (at, giver, underloaded, true),
+                    (back, underloaded, giver, false),
+                ];
                 both.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
                 for (at, from, to, owns) in both {
                     self.transfer(at, from, to, amount);
@@ -273,7 +278,7 @@ impl State<'_> {
 }
 
 /// Returns the node at the other end of a chain of ownership changes.
-fn moves_end(
+fn find_chain_end(
     pieces: &[super::blocks::Piece],
     moves: &[(usize, u16)],
     node: u16,
@@ -288,20 +293,20 @@ fn moves_end(
                 to == here
             }
         });
-        let &(at, to) = step.expect("a chain has no gap");
+        let &(at, to) = step.expect("the moves form a chain");
         here = if is_over { to } else { pieces[at].holders[0] };
     }
     here
 }
 
 #[derive(Clone, Copy)]
-enum Give {
+enum GiveLevel {
     AboveMost,
     AboveTarget,
 }
 
 #[derive(Clone, Copy)]
-enum Take {
+enum TakeLevel {
     Least,
     Target,
     Most,

@@ -1,9 +1,9 @@
 //! Weighted rendezvous hashing: every node has a score for every block, and the node with the highest score is chosen.
 
-use super::Node;
+use super::PlacementNode;
 
 /// The node's contribution to the hash.
-pub(super) fn seed(node: &Node) -> u64 {
+pub(super) fn seed(node: &PlacementNode) -> u64 {
     // FNV-1a; `score` then mixes in the block.
     let name = node.name.as_str().bytes();
     name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

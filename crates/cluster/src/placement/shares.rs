@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use larder_types::SLOTS;
 
-use super::Node;
+use super::PlacementNode;
 
 /// Shares and bounds of each node, in the order of the input.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct Bounds {
 }
 
 impl Shares {
-    pub fn of(nodes: &[Node], replicas: u8, spare_percent: u8) -> Shares {
+    pub fn of(nodes: &[PlacementNode], replicas: u8, spare_percent: u8) -> Shares {
         let copies = usize::from(replicas).clamp(1, nodes.len().max(1));
         let mut zones: BTreeMap<&str, u16> = BTreeMap::new();
         for node in nodes {
@@ -92,7 +92,7 @@ fn water_fill(weights: &[f64], zone_of: &[u16], zone_copies: &[u8], total: f64) 
                 .collect()
         })
         .collect();
-    let level_of = |weights: &[f64], level: f64| {
+    let load_at = |weights: &[f64], level: f64| {
         weights
             .iter()
             .map(|weight| (weight * level).min(slots))
@@ -101,18 +101,16 @@ fn water_fill(weights: &[f64], zone_of: &[u16], zone_copies: &[u8], total: f64) 
     let limit = |zone: usize| f64::from(zone_copies[zone]) * slots;
     let lightest = weights.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = slots / lightest;
-    let whole = |level: f64| {
+    let total_at = |level: f64| {
         (0..zones)
-            .map(|zone| level_of(&members[zone], level).min(limit(zone)))
+            .map(|zone| load_at(&members[zone], level).min(limit(zone)))
             .sum::<f64>()
     };
-    let level = bisect(highest, total, whole);
+    let level = bisect(highest, total, total_at);
     let levels: Vec<f64> = (0..zones)
         .map(|zone| {
-            if level_of(&members[zone], level) > limit(zone) {
-                bisect(highest, limit(zone), |level| {
-                    level_of(&members[zone], level)
-                })
+            if load_at(&members[zone], level) > limit(zone) {
+                bisect(highest, limit(zone), |level| load_at(&members[zone], level))
             } else {
                 level
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::map::{Epoch, NodeId, Placed, Term};
+use crate::map::{Epoch, NodeId, Placement, Term};
 
 /// A core of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ impl Row {
         let value_bytes = value.unwrap_or_default();
         let zeros = std::iter::repeat_n(0, key.len() + value_bytes.len());
         let mut bytes: Arc<[u8]> = zeros.collect();
-        let own = Arc::get_mut(&mut bytes).expect("nobody else has it");
+        let own = Arc::get_mut(&mut bytes).expect("the allocation is new and not shared");
         own[..key.len()].copy_from_slice(key);
         own[key.len()..].copy_from_slice(value_bytes);
         Row {
@@ -73,7 +73,7 @@ pub struct Position {
 
 /// A change of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     pub at: Position,
     pub row: Row,
     /// The slot's next change belongs to the same transaction: both count, or neither.
@@ -82,7 +82,7 @@ pub struct Entry {
 
 /// A change that was executed.
 #[derive(Debug, Clone, Copy)]
-pub struct Changed<'a> {
+pub struct ExecutedChange<'a> {
     pub key: &'a [u8],
     /// `None` if the row is removed.
     pub value: Option<&'a [u8]>,
@@ -97,7 +97,7 @@ pub struct Assignment {
     pub owner: Option<Place>,
     pub in_sync: Vec<Place>,
     /// The in-sync replica to which the owner should hand over the slot.
-    pub heir: Option<Place>,
+    pub next_owner: Option<Place>,
     /// With the epoch in which the fill began, which distinguishes it from earlier fills.
     pub filling: Vec<(Place, Epoch)>,
 }
@@ -105,16 +105,16 @@ pub struct Assignment {
 impl Assignment {
     /// Converts a slot's placement in the map. `place` returns a node's core for this slot.
     pub fn of(
-        placed: &Placed,
+        placement: &Placement,
         heir: Option<NodeId>,
         place: impl Fn(NodeId) -> Place,
     ) -> Assignment {
         Assignment {
-            term: placed.term,
-            owner: placed.owner.map(&place),
-            in_sync: placed.in_sync.iter().map(|node| place(*node)).collect(),
-            heir: heir.map(&place),
-            filling: placed
+            term: placement.term,
+            owner: placement.owner.map(&place),
+            in_sync: placement.in_sync.iter().map(|node| place(*node)).collect(),
+            next_owner: heir.map(&place),
+            filling: placement
                 .filling
                 .iter()
                 .map(|it| (place(it.node), it.began))
@@ -122,7 +122,7 @@ impl Assignment {
         }
     }
 
-    pub fn names(&self, place: Place) -> bool {
+    pub fn includes(&self, place: Place) -> bool {
         self.owner == Some(place)
             || self.in_sync.contains(&place)
             || self.filling.iter().any(|(it, _)| *it == place)
@@ -130,7 +130,7 @@ impl Assignment {
 }
 
 /// Access to the rows of slots in the host's storage: the engine for owned slots, separate storage for others.
-pub trait Rows {
+pub trait RowStore {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>>;
     /// Puts a row, or removes it.
     fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>);

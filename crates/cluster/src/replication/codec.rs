@@ -4,43 +4,43 @@ use std::fmt;
 
 use crate::map::{Epoch, Term};
 
-use super::change::{Entry, Position, Row};
-use super::message::{Answer, Begin, Kind, Message, Part, SlotChanges};
+use super::change::{LogEntry, Position, Row};
+use super::message::{Begin, BeginKind, Message, ReplicaReply, SlotChanges, StreamPart};
 
 /// Upper bound of change numbers, so that incrementing one never overflows.
 const CHANGES_MAX: u64 = 1 << 63;
 
 /// The reason why bytes could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Corrupted {
+pub struct DecodeError {
     /// The offset at which decoding stopped.
     pub offset: usize,
     pub what: &'static str,
 }
 
-impl fmt::Display for Corrupted {
+impl fmt::Display for DecodeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "these bytes are no message of replication: {} at offset {}",
+            "invalid replication message: {} at offset {}",
             self.what, self.offset
         )
     }
 }
 
-impl std::error::Error for Corrupted {}
+impl std::error::Error for DecodeError {}
 
 impl Message {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Message::Stream { sequence, part } => {
                 let tag = match part {
-                    Part::Begin(_) => 0,
-                    Part::Changes(_) => 1,
-                    Part::Rows { .. } => 2,
-                    Part::Filled { .. } => 3,
-                    Part::Confirm(_) => 4,
-                    Part::Beat => 5,
+                    StreamPart::Begin(_) => 0,
+                    StreamPart::Changes(_) => 1,
+                    StreamPart::Rows { .. } => 2,
+                    StreamPart::Filled { .. } => 3,
+                    StreamPart::Confirm(_) => 4,
+                    StreamPart::Heartbeat => 5,
                 };
                 out.push(tag);
                 put(out, *sequence);
@@ -50,20 +50,24 @@ impl Message {
                 out.push(6);
                 put(out, *sequence);
             }
-            Message::Answer { slot, term, answer } => {
+            Message::Reply {
+                slot,
+                term,
+                reply: answer,
+            } => {
                 out.push(7);
                 put_slot(out, *slot, *term);
                 match answer {
-                    Answer::At(at) => {
+                    ReplicaReply::At(at) => {
                         out.push(0);
                         put_position(out, *at);
                     }
-                    Answer::Refused(known) => {
+                    ReplicaReply::Rejected(known) => {
                         out.push(1);
                         put(out, known.0);
                     }
-                    Answer::Lacks => out.push(2),
-                    Answer::Ahead(at) => {
+                    ReplicaReply::MissingChanges => out.push(2),
+                    ReplicaReply::Ahead(at) => {
                         out.push(3);
                         put_position(out, *at);
                     }
@@ -74,7 +78,7 @@ impl Message {
 
     /// # Errors
     /// The bytes are not exactly one message.
-    pub fn decode(bytes: &[u8]) -> Result<Message, Corrupted> {
+    pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
         let mut from = Reader { bytes, at: 0 };
         let message = from.message()?;
         from.end()?;
@@ -82,17 +86,17 @@ impl Message {
     }
 }
 
-fn put_part(out: &mut Vec<u8>, part: &Part) {
+fn put_part(out: &mut Vec<u8>, part: &StreamPart) {
     match part {
-        Part::Begin(begin) => {
+        StreamPart::Begin(begin) => {
             put_slot(out, begin.slot, begin.term);
             match begin.kind {
-                Kind::InSync => out.push(0),
-                Kind::Fill(epoch) => {
+                BeginKind::InSync => out.push(0),
+                BeginKind::Fill(epoch) => {
                     out.push(1);
                     put(out, epoch.0);
                 }
-                Kind::FillOn(epoch) => {
+                BeginKind::ResumeFill(epoch) => {
                     out.push(2);
                     put(out, epoch.0);
                 }
@@ -103,7 +107,7 @@ fn put_part(out: &mut Vec<u8>, part: &Part) {
                 put_position(out, *at);
             }
         }
-        Part::Changes(slots) => {
+        StreamPart::Changes(slots) => {
             put(out, slots.len() as u64);
             for changes in slots {
                 put_slot(out, changes.slot, changes.term);
@@ -112,24 +116,24 @@ fn put_part(out: &mut Vec<u8>, part: &Part) {
                 changes.entries.iter().for_each(|it| put_entry(out, it));
             }
         }
-        Part::Rows { slot, term, rows } => {
+        StreamPart::Rows { slot, term, rows } => {
             put_slot(out, *slot, *term);
             put(out, rows.len() as u64);
             for row in rows {
                 put_row(out, row);
             }
         }
-        Part::Filled { slot, term, at } => {
+        StreamPart::Filled { slot, term, at } => {
             put_slot(out, *slot, *term);
             put_position(out, *at);
         }
-        Part::Confirm(slots) => {
+        StreamPart::Confirm(slots) => {
             put(out, slots.len() as u64);
             for (slot, term) in slots {
                 put_slot(out, *slot, *term);
             }
         }
-        Part::Beat => {}
+        StreamPart::Heartbeat => {}
     }
 }
 
@@ -151,7 +155,7 @@ pub(super) fn put_position(out: &mut Vec<u8>, at: Position) {
     put(out, at.number);
 }
 
-pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+pub(super) fn put_entry(out: &mut Vec<u8>, entry: &LogEntry) {
     put_position(out, entry.at);
     out.push(u8::from(entry.is_open));
     put_row(out, &entry.row);
@@ -176,30 +180,30 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn wrong<T>(&self, what: &'static str) -> Result<T, Corrupted> {
-        Err(Corrupted {
+    pub fn wrong<T>(&self, what: &'static str) -> Result<T, DecodeError> {
+        Err(DecodeError {
             offset: self.at,
             what,
         })
     }
 
-    pub fn end(&self) -> Result<(), Corrupted> {
+    pub fn end(&self) -> Result<(), DecodeError> {
         if self.at == self.bytes.len() {
             Ok(())
         } else {
-            self.wrong("more bytes than the message has")
+            self.wrong("trailing bytes")
         }
     }
 
-    pub fn byte(&mut self) -> Result<u8, Corrupted> {
+    pub fn byte(&mut self) -> Result<u8, DecodeError> {
         let Some(byte) = self.bytes.get(self.at) else {
-            return self.wrong("the end");
+            return self.wrong("unexpected end of input");
         };
         self.at += 1;
         Ok(*byte)
     }
 
-    pub fn number(&mut self) -> Result<u64, Corrupted> {
+    pub fn number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -215,17 +219,17 @@ impl<'a> Reader<'a> {
         self.wrong("a number of more than 64 bits")
     }
 
-    fn take(&mut self, size: u64) -> Result<&'a [u8], Corrupted> {
+    fn take(&mut self, size: u64) -> Result<&'a [u8], DecodeError> {
         let left = &self.bytes[self.at..];
         if size > left.len() as u64 {
-            return self.wrong("a size beyond the end");
+            return self.wrong("a size beyond the end of the input");
         }
         let taken = &left[..size as usize];
         self.at += taken.len();
         Ok(taken)
     }
 
-    pub fn slot(&mut self) -> Result<(u16, Term), Corrupted> {
+    pub fn slot(&mut self) -> Result<(u16, Term), DecodeError> {
         let slot = self.number()?;
         if slot >= u64::from(larder_types::SLOTS) {
             return self.wrong("a slot that does not exist");
@@ -233,16 +237,16 @@ impl<'a> Reader<'a> {
         Ok((slot as u16, Term(self.number()?)))
     }
 
-    pub fn position(&mut self) -> Result<Position, Corrupted> {
+    pub fn position(&mut self) -> Result<Position, DecodeError> {
         let (term, number) = (Term(self.number()?), self.number()?);
         if number < CHANGES_MAX {
             Ok(Position { term, number })
         } else {
-            self.wrong("a number that no change ever has")
+            self.wrong("a change number above the maximum")
         }
     }
 
-    pub fn entry(&mut self) -> Result<Entry, Corrupted> {
+    pub fn entry(&mut self) -> Result<LogEntry, DecodeError> {
         let at = self.position()?;
         let is_open = match self.byte()? {
             0 => false,
@@ -250,10 +254,10 @@ impl<'a> Reader<'a> {
             _ => return self.wrong("a flag that is neither 0 nor 1"),
         };
         let row = self.row()?;
-        Ok(Entry { at, row, is_open })
+        Ok(LogEntry { at, row, is_open })
     }
 
-    pub fn row(&mut self) -> Result<Row, Corrupted> {
+    pub fn row(&mut self) -> Result<Row, DecodeError> {
         let size = self.number()?;
         let key = self.take(size)?;
         let value = match self.number()? {
@@ -267,16 +271,16 @@ impl<'a> Reader<'a> {
     pub fn list<T>(
         &mut self,
         size: usize,
-        mut one: impl FnMut(&mut Self) -> Result<T, Corrupted>,
-    ) -> Result<Vec<T>, Corrupted> {
+        mut one: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, DecodeError> {
         let count = self.number()?;
         if count > (self.bytes.len() - self.at) as u64 / size as u64 {
-            return self.wrong("more in a list than there are bytes for");
+            return self.wrong("a list length beyond the end of the input");
         }
         (0..count).map(|_| one(self)).collect()
     }
 
-    fn message(&mut self) -> Result<Message, Corrupted> {
+    fn message(&mut self) -> Result<Message, DecodeError> {
         let tag = self.byte()?;
         match tag {
             0..=5 => {
@@ -290,29 +294,33 @@ impl<'a> Reader<'a> {
             7 => {
                 let (slot, term) = self.slot()?;
                 let answer = match self.byte()? {
-                    0 => Answer::At(self.position()?),
-                    1 => Answer::Refused(Term(self.number()?)),
-                    2 => Answer::Lacks,
-                    3 => Answer::Ahead(self.position()?),
-                    _ => return self.wrong("an unknown answer"),
+                    0 => ReplicaReply::At(self.position()?),
+                    1 => ReplicaReply::Rejected(Term(self.number()?)),
+                    2 => ReplicaReply::MissingChanges,
+                    3 => ReplicaReply::Ahead(self.position()?),
+                    _ => return self.wrong("an unknown reply kind"),
                 };
-                Ok(Message::Answer { slot, term, answer })
+                Ok(Message::Reply {
+                    slot,
+                    term,
+                    reply: answer,
+                })
             }
-            _ => self.wrong("an unknown message"),
+            _ => self.wrong("an unknown message kind"),
         }
     }
 
-    fn part(&mut self, tag: u8) -> Result<Part, Corrupted> {
+    fn part(&mut self, tag: u8) -> Result<StreamPart, DecodeError> {
         Ok(match tag {
             0 => {
                 let (slot, term) = self.slot()?;
                 let kind = match self.byte()? {
-                    0 => Kind::InSync,
-                    1 => Kind::Fill(Epoch(self.number()?)),
-                    2 => Kind::FillOn(Epoch(self.number()?)),
-                    _ => return self.wrong("an unknown beginning"),
+                    0 => BeginKind::InSync,
+                    1 => BeginKind::Fill(Epoch(self.number()?)),
+                    2 => BeginKind::ResumeFill(Epoch(self.number()?)),
+                    _ => return self.wrong("an unknown kind of Begin"),
                 };
-                Part::Begin(Begin {
+                StreamPart::Begin(Begin {
                     slot,
                     term,
                     kind,
@@ -320,7 +328,7 @@ impl<'a> Reader<'a> {
                     history: self.list(2, Reader::position)?,
                 })
             }
-            1 => Part::Changes(self.list(4, |from| {
+            1 => StreamPart::Changes(self.list(4, |from| {
                 let (slot, term) = from.slot()?;
                 Ok(SlotChanges {
                     slot,
@@ -332,15 +340,15 @@ impl<'a> Reader<'a> {
             2 => {
                 let (slot, term) = self.slot()?;
                 let rows = self.list(2, Reader::row)?;
-                Part::Rows { slot, term, rows }
+                StreamPart::Rows { slot, term, rows }
             }
             3 => {
                 let (slot, term) = self.slot()?;
                 let at = self.position()?;
-                Part::Filled { slot, term, at }
+                StreamPart::Filled { slot, term, at }
             }
-            4 => Part::Confirm(self.list(2, Reader::slot)?),
-            _ => Part::Beat,
+            4 => StreamPart::Confirm(self.list(2, Reader::slot)?),
+            _ => StreamPart::Heartbeat,
         })
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::change::{Row, Rows};
+use super::change::{Row, RowStore};
 
 /// The rows of all slots, owned or replicated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RowsInMemory(pub BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
+pub struct InMemoryRows(pub BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
 
-impl Rows for RowsInMemory {
+impl RowStore for InMemoryRows {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
         self.0.get(&slot)?.get(key).cloned()
     }

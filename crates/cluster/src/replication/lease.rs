@@ -7,7 +7,7 @@
 
 /// A lease: renewals in flight, and the result of the last answered one.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub struct RenewalLease {
     ttl_ms: u64,
     /// Parts per million by which this clock may be slower than the service's.
     drift_ppm: u64,
@@ -16,9 +16,9 @@ pub struct Lease {
     until_ms: u64,
 }
 
-impl Lease {
-    pub fn new(ttl_ms: u64, drift_ppm: u64) -> Lease {
-        Lease {
+impl RenewalLease {
+    pub fn new(ttl_ms: u64, drift_ppm: u64) -> RenewalLease {
+        RenewalLease {
             ttl_ms,
             drift_ppm,
             counts_from_the_answer: false,
@@ -28,7 +28,7 @@ impl Lease {
     }
 
     /// A deliberate bug, which tests must find.
-    pub fn counting_from_the_answer(mut self) -> Lease {
+    pub fn with_reply_time_bug(mut self) -> RenewalLease {
         self.counts_from_the_answer = true;
         self
     }
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_lasts_from_the_sending_of_the_renewal_that_was_answered() {
-        let mut lease = Lease::new(1_000, 0);
+    fn a_lease_counts_from_the_send_time_of_the_answered_renewal() {
+        let mut lease = RenewalLease::new(1_000, 0);
         lease.sent(1, 100);
         lease.sent(2, 400);
         assert_eq!(lease.until_ms(), 0);
@@ -88,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_may_be_slow_makes_the_lease_shorter() {
-        let mut lease = Lease::new(10_000, 10_000);
+    fn clock_drift_shortens_the_lease() {
+        let mut lease = RenewalLease::new(10_000, 10_000);
         lease.sent(1, 0);
         lease.answered(1, 5);
         assert_eq!(lease.until_ms(), 9_899);

@@ -29,15 +29,17 @@ mod record;
 pub mod recovery;
 mod replica;
 
-pub use change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
-pub use codec::Corrupted;
-pub use in_memory::RowsInMemory;
-pub use lease::Lease;
-pub use message::{Answer, Begin, Kind, Message, Part, SlotChanges};
-pub use outputs::{Ask, Event, Outputs, Wanted};
-pub use owner::{Admission, Confirmation, Figures, Outcome, Owner, ReadWait, Ticket, Uncommitted};
+pub use change::{Assignment, ExecutedChange, LogEntry, Place, Position, Row, RowStore};
+pub use codec::DecodeError;
+pub use in_memory::InMemoryRows;
+pub use lease::RenewalLease;
+pub use message::{Begin, BeginKind, Message, ReplicaReply, SlotChanges, StreamPart};
+pub use outputs::{MapRequest, Outputs, ReplicationEvent, SlotMapChange};
+pub use owner::{
+    Admission, Confirmation, Outcome, Owner, ReadWait, ReplicationStats, Ticket, Uncommitted,
+};
 pub use place::Replication;
-pub use record::{Copy, Record};
+pub use record::{Record, SlotCopy};
 pub use replica::Replica;
 
 /// Limits on data in flight, and timeouts.
@@ -60,9 +62,9 @@ pub struct Limits {
     /// not count as silence.
     pub slowest_bytes_per_second: u64,
     /// The interval after which an unanswered request to the map is repeated.
-    pub ask_again_ms: u64,
+    pub request_retry_ms: u64,
     /// The interval of heartbeats on an idle connection.
-    pub beat_ms: u64,
+    pub heartbeat_ms: u64,
 }
 
 impl Default for Limits {
@@ -75,8 +77,8 @@ impl Default for Limits {
             fill_bytes_per_second: 4 << 20,
             silent_ms: 1_500,
             slowest_bytes_per_second: 8 << 20,
-            ask_again_ms: 500,
-            beat_ms: 250,
+            request_retry_ms: 500,
+            heartbeat_ms: 250,
         }
     }
 }
@@ -88,15 +90,15 @@ pub struct Bugs {
     /// A change is committed when one replica has it.
     pub acknowledges_before_all: bool,
     /// A replica acknowledges changes that are not in its log.
-    pub acknowledges_before_its_log: bool,
+    pub acknowledges_before_logging: bool,
     /// The owner does not wait for its own log.
-    pub ignores_its_own_log: bool,
+    pub ignores_own_log: bool,
     /// A replica accepts changes of older terms.
     pub ignores_terms: bool,
     /// A replica does not cut changes that the new owner lacks.
-    pub keeps_its_tail: bool,
+    pub keeps_tail: bool,
     /// A new owner treats everything that it has as committed.
     pub promotes_without_reconciling: bool,
     /// Reads do not wait for changes of their keys.
-    pub reads_what_is_uncommitted: bool,
+    pub reads_uncommitted: bool,
 }

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use crate::map::{Epoch, Term};
 
-use super::change::{Assignment, Changed, Place, Rows};
-use super::message::{Message, Part};
-use super::outputs::{Event, Outputs};
+use super::change::{Assignment, ExecutedChange, Place, RowStore};
+use super::message::{Message, StreamPart};
+use super::outputs::{Outputs, ReplicationEvent};
 use super::owner::{Owner, Ticket};
-use super::record::{Copy, Record};
+use super::record::{Record, SlotCopy};
 use super::replica::Replica;
 use super::{Bugs, Limits};
 
@@ -26,8 +26,8 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// Starts with the copies that its log contains: see [`Copy::replay`].
-    pub fn new(me: Place, limits: Limits, copies: BTreeMap<u16, Copy>) -> Replication {
+    /// Starts with the copies that its log contains: see [`SlotCopy::replay`].
+    pub fn new(me: Place, limits: Limits, copies: BTreeMap<u16, SlotCopy>) -> Replication {
         Replication::with_bugs(me, limits, copies, Bugs::default())
     }
 
@@ -35,12 +35,12 @@ impl Replication {
     pub fn with_bugs(
         me: Place,
         limits: Limits,
-        copies: BTreeMap<u16, Copy>,
+        copies: BTreeMap<u16, SlotCopy>,
         bugs: Bugs,
     ) -> Replication {
         let mut replica = Replica::new(bugs);
         for (slot, copy) in copies {
-            replica.keep(slot, copy);
+            replica.insert_copy(slot, copy);
         }
         Replication {
             me,
@@ -58,7 +58,7 @@ impl Replication {
         epoch: Epoch,
         slot: u16,
         assignment: &Assignment,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         now_ms: u64,
         out: &mut Outputs,
     ) {
@@ -80,13 +80,13 @@ impl Replication {
         }
         if is_owned {
             let copy = self.owner.close(slot, assignment.term, rows, out);
-            self.replica.keep(slot, copy);
+            self.replica.insert_copy(slot, copy);
         }
-        if assignment.names(self.me) {
-            self.replica.note_term(slot, assignment.term);
+        if assignment.includes(self.me) {
+            self.replica.record_term(slot, assignment.term);
         } else if self.replica.is_ahead_of(slot, epoch) {
             // The slot is being filled; the map that contains the fill will follow.
-        } else if self.replica.take(slot).is_some() {
+        } else if self.replica.remove_copy(slot).is_some() {
             self.logged += 1;
             out.records.push(Record::Gone { slot });
             rows.clear(slot);
@@ -94,15 +94,15 @@ impl Replication {
     }
 
     /// Continues as a new member, because the node was removed while it was disconnected. Its copies no longer count.
-    pub fn begin_as(&mut self, me: Place, rows: &mut impl Rows, out: &mut Outputs) {
+    pub fn restart_as(&mut self, me: Place, rows: &mut impl RowStore, out: &mut Outputs) {
         let owned: Vec<u16> = self.owner.slots().collect();
         for slot in owned {
             let copy = self.owner.close(slot, Term(0), rows, out);
-            self.replica.keep(slot, copy);
+            self.replica.insert_copy(slot, copy);
         }
         let kept: Vec<u16> = self.replica.slots().collect();
         for slot in kept {
-            self.replica.take(slot);
+            self.replica.remove_copy(slot);
             self.logged += 1;
             out.records.push(Record::Gone { slot });
             rows.clear(slot);
@@ -115,10 +115,10 @@ impl Replication {
     }
 
     /// Reports that all slots have been assigned by the map of this epoch.
-    pub fn assigned_all(&mut self, epoch: Epoch, out: &mut Outputs) {
+    pub fn finish_assignment(&mut self, epoch: Epoch, out: &mut Outputs) {
         if epoch >= self.epoch {
             self.epoch = epoch;
-            self.owner.note_epoch(epoch, out);
+            self.owner.record_epoch(epoch, out);
         }
     }
 
@@ -126,22 +126,22 @@ impl Replication {
         &mut self,
         slot: u16,
         assignment: &Assignment,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         now_ms: u64,
         out: &mut Outputs,
     ) {
-        let mut copy = match self.replica.take(slot) {
-            Some(copy) if copy.is_whole => copy,
+        let mut copy = match self.replica.remove_copy(slot) {
+            Some(copy) if copy.is_complete => copy,
             Some(copy) => {
-                self.replica.keep(slot, copy);
-                out.events.push(Event::Missing(slot));
+                self.replica.insert_copy(slot, copy);
+                out.events.push(ReplicationEvent::CopyMissing(slot));
                 return;
             }
             None => {
                 // A slot that no node had before.
-                let copy = Copy {
-                    is_whole: true,
-                    ..Copy::default()
+                let copy = SlotCopy {
+                    is_complete: true,
+                    ..SlotCopy::default()
                 };
                 self.logged += 1;
                 let at = copy.settled;
@@ -150,7 +150,7 @@ impl Replication {
             }
         };
         copy.term = assignment.term;
-        let number = copy.last_whole();
+        let number = copy.last_transaction_end();
         if number < copy.last().number {
             // These changes were not acknowledged to a client: all in-sync replicas must acknowledge the end of a transaction,
             // and this place lacks it.
@@ -176,7 +176,7 @@ impl Replication {
     pub fn change(
         &mut self,
         slot: u16,
-        changed: Changed<'_>,
+        changed: ExecutedChange<'_>,
         before: Option<Vec<u8>>,
         out: &mut Outputs,
     ) -> Ticket {
@@ -185,47 +185,47 @@ impl Replication {
     }
 
     /// If the two directions use separate connections: the one to a replica is established.
-    pub fn stream_begun(&mut self, to: Place, now_ms: u64) {
-        self.owner.connected(to, now_ms);
+    pub fn handle_stream_start(&mut self, to: Place, now_ms: u64) {
+        self.owner.handle_connect(to, now_ms);
     }
 
     /// The stream to a replica has ended.
-    pub fn stream_ended(&mut self, to: Place, now_ms: u64) {
-        self.owner.lost(to, now_ms);
+    pub fn handle_stream_end(&mut self, to: Place, now_ms: u64) {
+        self.owner.handle_disconnect(to, now_ms);
     }
 
     /// The stream from an owner has ended or was replaced.
-    pub fn source_lost(&mut self, from: Place) {
-        self.replica.forget(from);
+    pub fn handle_source_loss(&mut self, from: Place) {
+        self.replica.drop_owner(from);
     }
 
-    pub fn connected(&mut self, peer: Place, now_ms: u64) {
-        self.replica.forget(peer);
-        self.owner.connected(peer, now_ms);
+    pub fn handle_connect(&mut self, peer: Place, now_ms: u64) {
+        self.replica.drop_owner(peer);
+        self.owner.handle_connect(peer, now_ms);
     }
 
-    pub fn lost(&mut self, peer: Place, now_ms: u64) {
-        self.replica.forget(peer);
-        self.owner.lost(peer, now_ms);
+    pub fn handle_disconnect(&mut self, peer: Place, now_ms: u64) {
+        self.replica.drop_owner(peer);
+        self.owner.handle_disconnect(peer, now_ms);
     }
 
     pub fn receive(
         &mut self,
         from: Place,
         message: Message,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         now_ms: u64,
         out: &mut Outputs,
     ) {
         match message {
             Message::Stream { sequence, part } => {
-                if let Part::Begin(begin) = &part
+                if let StreamPart::Begin(begin) = &part
                     && let Some(own) = self.owner.term(begin.slot)
                     && own < begin.term
                 {
                     // Another node owns it; the map will follow.
                     let copy = self.owner.close(begin.slot, own, rows, out);
-                    self.replica.keep(begin.slot, copy);
+                    self.replica.insert_copy(begin.slot, copy);
                 }
                 let owner = &self.owner;
                 let owned = |slot: u16| owner.term(slot);
@@ -234,18 +234,24 @@ impl Replication {
                     .receive(from, (sequence, part), owned, rows, logged, out);
             }
             Message::Acknowledged { sequence } => {
-                self.owner.acknowledged(from, sequence, now_ms, out);
+                self.owner
+                    .handle_acknowledgement(from, sequence, now_ms, out);
             }
-            Message::Answer { slot, term, answer } => {
-                self.owner.answered(from, (slot, term), answer, now_ms, out);
+            Message::Reply {
+                slot,
+                term,
+                reply: answer,
+            } => {
+                self.owner
+                    .handle_reply(from, (slot, term), answer, now_ms, out);
             }
         }
     }
 
     /// The first `upto` records ever put out are in the log, as durable as the host promises its clients.
-    pub fn durable(&mut self, upto: u64, out: &mut Outputs) {
-        self.owner.durable(upto, out);
-        self.replica.durable(upto, out);
+    pub fn record_durable(&mut self, upto: u64, out: &mut Outputs) {
+        self.owner.record_durable(upto, out);
+        self.replica.record_durable(upto, out);
     }
 
     /// To be called at least about every tenth of [`Limits::silent_ms`].
@@ -254,7 +260,7 @@ impl Replication {
     }
 
     /// Ends a turn.
-    pub fn flush(&mut self, rows: &impl Rows, now_ms: u64, out: &mut Outputs) {
+    pub fn flush(&mut self, rows: &impl RowStore, now_ms: u64, out: &mut Outputs) {
         self.owner.flush(rows, now_ms, out);
     }
 

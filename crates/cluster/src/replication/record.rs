@@ -12,7 +12,7 @@
 //! | `Gone` | the map no longer assigns the slot to this node | all rows of the slot are removed |
 //!
 //! At any time, the log thus contains a slot's term, whether the copy is complete, its rows as of `settled`, and the tail of
-//! changes above it: [`Copy`]. A torn or lost end of the log was never acknowledged, if the log is synced first; `recovery`
+//! changes above it: [`SlotCopy`]. A torn or lost end of the log was never acknowledged, if the log is synced first; `recovery`
 //! describes the other case.
 //!
 //! A snapshot of a slot consists of `Clear`, `Rows`, `Filled` at the settled position, `Term`, and a `Change` for each element of
@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 
 use crate::map::Term;
 
-use super::change::{Entry, Position, Row, Rows};
-use super::codec::{Corrupted, Reader, put, put_entry, put_position, put_row};
+use super::change::{LogEntry, Position, Row, RowStore};
+use super::codec::{DecodeError, Reader, put, put_entry, put_position, put_row};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
@@ -32,7 +32,7 @@ pub enum Record {
     Clear { slot: u16 },
     Rows { slot: u16, rows: Vec<Row> },
     Filled { slot: u16, at: Position },
-    Change { slot: u16, entry: Entry },
+    Change { slot: u16, entry: LogEntry },
     Settled { slot: u16, number: u64 },
     Cut { slot: u16, number: u64 },
     Gone { slot: u16 },
@@ -80,7 +80,7 @@ impl Record {
 
     /// # Errors
     /// The bytes are not exactly one record.
-    pub fn decode(bytes: &[u8]) -> Result<Record, Corrupted> {
+    pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         let mut from = Reader { bytes, at: 0 };
         let tag = from.byte()?;
         let slot = from.number()?;
@@ -115,7 +115,7 @@ impl Record {
                 number: from.number()?,
             },
             7 => Record::Gone { slot },
-            _ => return from.wrong("an unknown record"),
+            _ => return from.wrong("an unknown record kind"),
         };
         from.end()?;
         Ok(record)
@@ -127,23 +127,23 @@ impl Record {
 /// 1. The tail's numbers are consecutive, starting after `settled`, except while the copy is being filled.
 /// 2. Settled changes are permanently acknowledged: every owner has them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Copy {
+pub struct SlotCopy {
     /// The latest known term.
     pub term: Term,
     /// All rows as of `settled` are present.
-    pub is_whole: bool,
+    pub is_complete: bool,
     pub settled: Position,
-    pub tail: VecDeque<Entry>,
+    pub tail: VecDeque<LogEntry>,
 }
 
-impl Copy {
+impl SlotCopy {
     /// The last change in the copy.
     pub fn last(&self) -> Position {
         self.tail.back().map_or(self.settled, |entry| entry.at)
     }
 
     /// Moves changes up to a number from the tail into the rows.
-    pub fn settle(&mut self, slot: u16, number: u64, rows: &mut impl Rows) {
+    pub fn settle(&mut self, slot: u16, number: u64, rows: &mut impl RowStore) {
         while let Some(entry) = self.tail.front()
             && entry.at.number <= number
         {
@@ -154,7 +154,7 @@ impl Copy {
     }
 
     /// The last change that ends a transaction. The changes after it belong to an incomplete one.
-    pub fn last_whole(&self) -> u64 {
+    pub fn last_transaction_end(&self) -> u64 {
         let ends = self.tail.iter().rev().find(|entry| !entry.is_open);
         ends.map_or(self.settled, |entry| entry.at).number
     }
@@ -166,16 +166,16 @@ impl Copy {
     }
 
     /// Applies a record during recovery. A `copy` of `None` means that there is none.
-    pub fn replay(copy: &mut Option<Copy>, record: &Record, rows: &mut impl Rows) {
+    pub fn replay(copy: &mut Option<SlotCopy>, record: &Record, rows: &mut impl RowStore) {
         let slot = record.slot();
         let it = copy.get_or_insert_default();
         match record {
             Record::Term { term, .. } => it.term = *term,
             Record::Clear { .. } => {
                 rows.clear(slot);
-                *it = Copy {
+                *it = SlotCopy {
                     term: it.term,
-                    ..Copy::default()
+                    ..SlotCopy::default()
                 };
             }
             Record::Rows { rows: chunk, .. } => {
@@ -186,7 +186,7 @@ impl Copy {
             Record::Filled { at, .. } => {
                 it.settle(slot, at.number, rows);
                 it.settled = *at;
-                it.is_whole = true;
+                it.is_complete = true;
             }
             Record::Change { entry, .. } => it.tail.push_back(entry.clone()),
             Record::Settled { number, .. } => it.settle(slot, *number, rows),

@@ -1,7 +1,7 @@
 //! Decides what a returning node may keep.
 //!
 //! For each member, the map contains a *disk id*, drawn when its folder was created, and an *incarnation*, which increases with
-//! each start. The node also stores both on disk. [`prove`] determines whether the disk is the one in the map, and complete. It
+//! each start. The node also stores both on disk. [`prove_disk`] determines whether the disk is the one in the map, and complete. It
 //! is not in three cases:
 //!
 //! * The disk id differs or is missing: the disk is empty or foreign (an old node name without its data).
@@ -14,8 +14,8 @@
 //! copy.
 //!
 //! An image of a disk taken *within* its last incarnation has the right numbers, so the node alone cannot detect it. An
-//! owner that begins with such a replica learns that it lacks changes ([`super::Answer::Lacks`]). A replica of an owner with such
-//! a disk reports that it is ahead ([`super::Answer::Ahead`]).
+//! owner that begins with such a replica learns that it lacks changes ([`super::Answer::MissingChanges`]). A replica of an owner with such
+//! a disk reports that it is ahead ([`super::ReplicaReply::Ahead`]).
 
 use crate::map::{DiskId, Incarnation};
 
@@ -28,7 +28,7 @@ pub struct Identity {
 
 /// The reason why a disk does not match the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unproven {
+pub enum ProofError {
     /// It has no identity: it is new.
     Empty,
     OtherDisk,
@@ -42,26 +42,26 @@ pub enum Unproven {
 ///
 /// # Errors
 /// The reason why they do not. The disk must then get a new id.
-pub fn prove(
+pub fn prove_disk(
     disk: Option<Identity>,
     map: Option<Identity>,
     is_log_whole: bool,
-) -> Result<(), Unproven> {
-    let disk = disk.ok_or(Unproven::Empty)?;
+) -> Result<(), ProofError> {
+    let disk = disk.ok_or(ProofError::Empty)?;
     // A cluster without this node imposes no conditions.
     if let Some(map) = map {
         if disk.disk != map.disk {
-            return Err(Unproven::OtherDisk);
+            return Err(ProofError::OtherDisk);
         }
         // A new incarnation is written to the disk before it is in the map.
         if disk.incarnation < map.incarnation {
-            return Err(Unproven::Old);
+            return Err(ProofError::Old);
         }
     }
     if is_log_whole {
         Ok(())
     } else {
-        Err(Unproven::LostTail)
+        Err(ProofError::LostTail)
     }
 }
 
@@ -79,31 +79,31 @@ mod tests {
     #[test]
     fn an_empty_disk_with_the_old_name_keeps_nothing() {
         assert_eq!(
-            prove(None, Some(identity(7, 3)), true),
-            Err(Unproven::Empty)
+            prove_disk(None, Some(identity(7, 3)), true),
+            Err(ProofError::Empty)
         );
-        let another = prove(Some(identity(8, 1)), Some(identity(7, 3)), true);
-        assert_eq!(another, Err(Unproven::OtherDisk));
+        let another = prove_disk(Some(identity(8, 1)), Some(identity(7, 3)), true);
+        assert_eq!(another, Err(ProofError::OtherDisk));
     }
 
     #[test]
-    fn a_disk_of_two_epochs_ago_keeps_nothing() {
-        let old = prove(Some(identity(7, 2)), Some(identity(7, 3)), true);
-        assert_eq!(old, Err(Unproven::Old));
+    fn a_disk_of_an_earlier_incarnation_keeps_nothing() {
+        let old = prove_disk(Some(identity(7, 2)), Some(identity(7, 3)), true);
+        assert_eq!(old, Err(ProofError::Old));
         assert_eq!(
-            prove(Some(identity(7, 3)), Some(identity(7, 3)), true),
+            prove_disk(Some(identity(7, 3)), Some(identity(7, 3)), true),
             Ok(())
         );
         // The process was killed after it had written the new incarnation to its disk, before it was in the map.
         assert_eq!(
-            prove(Some(identity(7, 4)), Some(identity(7, 3)), true),
+            prove_disk(Some(identity(7, 4)), Some(identity(7, 3)), true),
             Ok(())
         );
     }
 
     #[test]
     fn the_last_replica_that_lost_its_unsynced_tail_keeps_nothing() {
-        let lost = prove(Some(identity(7, 3)), Some(identity(7, 3)), false);
-        assert_eq!(lost, Err(Unproven::LostTail));
+        let lost = prove_disk(Some(identity(7, 3)), Some(identity(7, 3)), false);
+        assert_eq!(lost, Err(ProofError::LostTail));
     }
 }

@@ -21,22 +21,22 @@ use larder_types::BySlot;
 use crate::map::{Epoch, Term};
 
 use super::Bugs;
-use super::change::{Place, Position, Rows};
-use super::message::{Answer, Begin, Kind, Message, Part, SlotChanges};
+use super::change::{Place, Position, RowStore};
+use super::message::{Begin, BeginKind, Message, ReplicaReply, SlotChanges, StreamPart};
 use super::outputs::Outputs;
-use super::record::{Copy, Record};
+use super::record::{Record, SlotCopy};
 
 #[derive(Default)]
 pub struct Replica {
     bugs: Bugs,
-    copies: BySlot<Held>,
-    owners: BTreeMap<Place, Stream>,
+    copies: BySlot<HeldCopy>,
+    owners: BTreeMap<Place, ReplyQueue>,
     durable: u64,
 }
 
 #[derive(Default)]
-struct Held {
-    copy: Copy,
+struct HeldCopy {
+    copy: SlotCopy,
     /// The owner of the last `Begin` in this connection, and its term. Changes are accepted if that is the latest term.
     follows: Option<(Place, Term)>,
     /// The epoch in which its fill began. Older maps do not contain the fill, although they may have the same term.
@@ -45,7 +45,7 @@ struct Held {
 
 /// The replies to an owner, in order, each to be sent once a number of records is durable.
 #[derive(Default)]
-struct Stream {
+struct ReplyQueue {
     replies: VecDeque<(u64, Message)>,
 }
 
@@ -57,7 +57,7 @@ impl Replica {
         }
     }
 
-    pub fn copy(&self, slot: u16) -> Option<&Copy> {
+    pub fn copy(&self, slot: u16) -> Option<&SlotCopy> {
         self.copies.get(slot).map(|held| &held.copy)
     }
 
@@ -66,16 +66,16 @@ impl Replica {
     }
 
     /// Adds a copy that existed at the start, or that remains of a slot that was owned.
-    pub(super) fn keep(&mut self, slot: u16, copy: Copy) {
-        let held = Held {
+    pub(super) fn insert_copy(&mut self, slot: u16, copy: SlotCopy) {
+        let held = HeldCopy {
             copy,
-            ..Held::default()
+            ..HeldCopy::default()
         };
         self.copies.insert(slot, held);
     }
 
     /// Removes and returns the copy, to be owned or discarded.
-    pub(super) fn take(&mut self, slot: u16) -> Option<Copy> {
+    pub(super) fn remove_copy(&mut self, slot: u16) -> Option<SlotCopy> {
         self.copies.remove(slot).map(|held| held.copy)
     }
 
@@ -86,7 +86,7 @@ impl Replica {
     }
 
     /// Records a term of the map: older owners are rejected.
-    pub(super) fn note_term(&mut self, slot: u16, term: Term) {
+    pub(super) fn record_term(&mut self, slot: u16, term: Term) {
         if let Some(held) = self.copies.get_mut(slot)
             && term > held.copy.term
             && !self.bugs.ignores_terms
@@ -96,7 +96,7 @@ impl Replica {
     }
 
     /// The connection to an owner was replaced or closed.
-    pub(super) fn forget(&mut self, owner: Place) {
+    pub(super) fn drop_owner(&mut self, owner: Place) {
         self.owners.remove(&owner);
         for (_, held) in self.copies.iter_mut() {
             if held.follows.is_some_and(|(it, _)| it == owner) {
@@ -105,25 +105,27 @@ impl Replica {
         }
     }
 
-    pub(super) fn durable(&mut self, upto: u64, out: &mut Outputs) {
+    pub(super) fn record_durable(&mut self, upto: u64, out: &mut Outputs) {
         self.durable = upto;
         let places: Vec<Place> = self.owners.keys().copied().collect();
-        places.into_iter().for_each(|place| self.reply(place, out));
+        places
+            .into_iter()
+            .for_each(|place| self.send_replies(place, out));
     }
 
-    fn reply(&mut self, to: Place, out: &mut Outputs) {
+    fn send_replies(&mut self, to: Place, out: &mut Outputs) {
         let stream = self.owners.entry(to).or_default();
         while let Some((mark, _)) = stream.replies.front()
             && *mark <= self.durable
         {
-            let (_, message) = stream.replies.pop_front().expect("just seen");
+            let (_, message) = stream.replies.pop_front().expect("checked above");
             // Of consecutive acknowledgements, only the last is sent.
             let next = stream.replies.front();
-            let is_told = matches!(message, Message::Acknowledged { .. })
+            let is_superseded = matches!(message, Message::Acknowledged { .. })
                 && next.is_some_and(|(mark, next)| {
                     *mark <= self.durable && matches!(next, Message::Acknowledged { .. })
                 });
-            if !is_told {
+            if !is_superseded {
                 out.messages.push((to, message));
             }
         }
@@ -133,86 +135,99 @@ impl Replica {
     pub(super) fn receive(
         &mut self,
         from: Place,
-        (sequence, part): (u64, Part),
+        (sequence, part): (u64, StreamPart),
         owned: impl Fn(u16) -> Option<Term>,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         logged: &mut u64,
         out: &mut Outputs,
     ) {
         let mut answers = Vec::new();
         match part {
-            Part::Begin(begin) => {
+            StreamPart::Begin(begin) => {
                 let (slot, term) = (begin.slot, begin.term);
                 let answer = match owned(slot) {
-                    Some(own) => Answer::Refused(own),
+                    Some(own) => ReplicaReply::Rejected(own),
                     None => self.begin(from, begin, rows, logged, out),
                 };
                 answers.push((slot, term, answer));
             }
-            Part::Changes(slots) => {
+            StreamPart::Changes(slots) => {
                 for changes in slots {
                     let (slot, term) = (changes.slot, changes.term);
-                    if !self.changes(from, changes, rows, logged, out) {
-                        answers.push((slot, term, self.refuse(slot)));
+                    if !self.apply_changes(from, changes, rows, logged, out) {
+                        answers.push((slot, term, self.reject(slot)));
                     }
                 }
             }
-            Part::Rows {
+            StreamPart::Rows {
                 slot,
                 term,
                 rows: chunk,
             } => {
-                let copy = self.followed(from, slot, term);
-                if copy.is_some_and(|copy| !copy.is_whole) {
+                let copy = self.accepting_copy(from, slot, term);
+                if copy.is_some_and(|copy| !copy.is_complete) {
                     let record = Record::Rows { slot, rows: chunk };
                     self.log(record, rows, logged, out);
                 } else {
-                    answers.push((slot, term, self.refuse(slot)));
+                    answers.push((slot, term, self.reject(slot)));
                 }
             }
-            Part::Filled { slot, term, at } => {
+            StreamPart::Filled { slot, term, at } => {
                 // All changes before the end have arrived; see invariant 1 of a copy.
-                let copy = self.followed(from, slot, term);
-                if copy.is_some_and(|copy| !copy.is_whole && copy.last().number <= at.number) {
+                let copy = self.accepting_copy(from, slot, term);
+                if copy.is_some_and(|copy| !copy.is_complete && copy.last().number <= at.number) {
                     self.log(Record::Filled { slot, at }, rows, logged, out);
                 } else {
-                    answers.push((slot, term, self.refuse(slot)));
+                    answers.push((slot, term, self.reject(slot)));
                 }
             }
-            Part::Confirm(slots) => {
+            StreamPart::Confirm(slots) => {
                 for (slot, term) in slots {
                     let known = owned(slot).or(self.copy(slot).map(|it| it.term));
                     if let Some(known) = known.filter(|known| *known > term) {
-                        answers.push((slot, term, Answer::Refused(known)));
+                        answers.push((slot, term, ReplicaReply::Rejected(known)));
                     }
                 }
             }
-            Part::Beat => {}
+            StreamPart::Heartbeat => {}
         }
         let replies = &mut self.owners.entry(from).or_default().replies;
         for (slot, term, answer) in answers {
-            replies.push_back((*logged, Message::Answer { slot, term, answer }));
+            replies.push_back((
+                *logged,
+                Message::Reply {
+                    slot,
+                    term,
+                    reply: answer,
+                },
+            ));
         }
-        let mark = if self.bugs.acknowledges_before_its_log {
+        let mark = if self.bugs.acknowledges_before_logging {
             0
         } else {
             *logged
         };
         replies.push_back((mark, Message::Acknowledged { sequence }));
-        self.reply(from, out);
+        self.send_replies(from, out);
     }
 
-    fn log(&mut self, record: Record, rows: &mut impl Rows, logged: &mut u64, out: &mut Outputs) {
+    fn log(
+        &mut self,
+        record: Record,
+        rows: &mut impl RowStore,
+        logged: &mut u64,
+        out: &mut Outputs,
+    ) {
         let held = self.copies.get_or_default(record.slot());
         let mut copy = Some(std::mem::take(&mut held.copy));
-        Copy::replay(&mut copy, &record, rows);
+        SlotCopy::replay(&mut copy, &record, rows);
         held.copy = copy.unwrap_or_default();
         *logged += 1;
         out.records.push(record);
     }
 
     /// Returns the copy, if changes of this term are accepted from this owner.
-    fn followed(&mut self, from: Place, slot: u16, term: Term) -> Option<&mut Copy> {
+    fn accepting_copy(&mut self, from: Place, slot: u16, term: Term) -> Option<&mut SlotCopy> {
         let held = self.copies.get_mut(slot)?;
         let is_latest = term == held.copy.term && held.follows == Some((from, term));
         let is_followed = is_latest || self.bugs.ignores_terms;
@@ -223,52 +238,58 @@ impl Replica {
         &mut self,
         from: Place,
         begin: Begin,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         logged: &mut u64,
         out: &mut Outputs,
-    ) -> Answer {
+    ) -> ReplicaReply {
         let (slot, term) = (begin.slot, begin.term);
         let held = self.copies.get(slot);
         let known = held.map_or(Term(0), |it| it.copy.term);
         if term < known && !self.bugs.ignores_terms {
-            return Answer::Refused(known);
+            return ReplicaReply::Rejected(known);
         }
         let followed = held.and_then(|it| it.follows).map(|(place, _)| place);
         let kind = begin.kind;
         match kind {
-            Kind::Fill(_) => {
+            BeginKind::Fill(_) => {
                 self.log(Record::Clear { slot }, rows, logged, out);
             }
-            Kind::FillOn(_) if followed == Some(from) => {}
-            Kind::FillOn(_) => return Answer::Lacks,
+            BeginKind::ResumeFill(_) if followed == Some(from) => {}
+            BeginKind::ResumeFill(_) => return ReplicaReply::MissingChanges,
             // A slot that never had a row starts with its replicas in sync.
-            Kind::InSync if held.is_none() && begin.floor.number == 0 => {
+            BeginKind::InSync if held.is_none() && begin.floor.number == 0 => {
                 let at = Position::default();
                 self.log(Record::Filled { slot, at }, rows, logged, out);
             }
-            Kind::InSync => {
-                let Some(copy) = held.map(|it| &it.copy).filter(|it| it.is_whole) else {
-                    return Answer::Lacks;
+            BeginKind::InSync => {
+                let Some(copy) = held.map(|it| &it.copy).filter(|it| it.is_complete) else {
+                    return ReplicaReply::MissingChanges;
                 };
                 let owner_last = *begin.history.last().unwrap_or(&begin.floor);
-                match common(copy, &begin) {
+                match find_common_position(copy, &begin) {
                     _ if self.bugs.promotes_without_reconciling => {
-                        return self.follow(from, (slot, term), Some(owner_last), logged, out);
+                        return self.start_following(
+                            from,
+                            (slot, term),
+                            Some(owner_last),
+                            logged,
+                            out,
+                        );
                     }
-                    Ok(number) if self.bugs.keeps_its_tail => {
+                    Ok(number) if self.bugs.keeps_tail => {
                         let at = Position { term, number };
-                        return self.follow(from, (slot, term), Some(at), logged, out);
+                        return self.start_following(from, (slot, term), Some(at), logged, out);
                     }
                     Ok(number) if number < copy.last().number => {
                         self.log(Record::Cut { slot, number }, rows, logged, out);
                     }
                     Ok(_) => {}
-                    Err(unfit) => return unfit,
+                    Err(mismatch) => return mismatch,
                 }
             }
         }
-        let answer = self.follow(from, (slot, term), None, logged, out);
-        if let (Kind::Fill(began) | Kind::FillOn(began), Some(held)) =
+        let answer = self.start_following(from, (slot, term), None, logged, out);
+        if let (BeginKind::Fill(began) | BeginKind::ResumeFill(began), Some(held)) =
             (kind, self.copies.get_mut(slot))
         {
             held.began = began;
@@ -276,38 +297,41 @@ impl Replica {
         answer
     }
 
-    fn follow(
+    fn start_following(
         &mut self,
         from: Place,
         (slot, term): (u16, Term),
-        pretended: Option<Position>,
+        reported_position: Option<Position>,
         logged: &mut u64,
         out: &mut Outputs,
-    ) -> Answer {
-        let held = self.copies.get_mut(slot).expect("there is a copy");
+    ) -> ReplicaReply {
+        let held = self
+            .copies
+            .get_mut(slot)
+            .expect("the replica has a copy of the slot");
         held.copy.term = term;
         held.follows = Some((from, term));
         *logged += 1;
         out.records.push(Record::Term { slot, term });
-        Answer::At(pretended.unwrap_or(held.copy.last()))
+        ReplicaReply::At(reported_position.unwrap_or(held.copy.last()))
     }
 
     /// A rejection must be sent before the acknowledgement of the message that contained the rejected part; a fill that lacks it
     /// cannot continue.
-    fn refuse(&mut self, slot: u16) -> Answer {
+    fn reject(&mut self, slot: u16) -> ReplicaReply {
         let Some(held) = self.copies.get_mut(slot) else {
-            return Answer::Refused(Term(0));
+            return ReplicaReply::Rejected(Term(0));
         };
         held.follows = None;
-        Answer::Refused(held.copy.term)
+        ReplicaReply::Rejected(held.copy.term)
     }
 
     /// Returns whether all changes were accepted.
-    fn changes(
+    fn apply_changes(
         &mut self,
         from: Place,
         changes: SlotChanges,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         logged: &mut u64,
         out: &mut Outputs,
     ) -> bool {
@@ -317,24 +341,24 @@ impl Replica {
             settled,
             entries,
         } = changes;
-        let takes_all = self.bugs.keeps_its_tail || self.bugs.promotes_without_reconciling;
+        let accepts_gaps = self.bugs.keeps_tail || self.bugs.promotes_without_reconciling;
         for entry in entries {
-            let Some(copy) = self.followed(from, slot, term) else {
+            let Some(copy) = self.accepting_copy(from, slot, term) else {
                 return false;
             };
             let last = copy.last().number;
-            let fits = if copy.is_whole {
+            let fits = if copy.is_complete {
                 entry.at.number == last + 1
             } else {
                 entry.at.number > last
             };
-            if !fits && !takes_all {
+            if !fits && !accepts_gaps {
                 // An owner that skips a number must begin again.
                 return false;
             }
             self.log(Record::Change { slot, entry }, rows, logged, out);
         }
-        let Some(copy) = self.followed(from, slot, term) else {
+        let Some(copy) = self.accepting_copy(from, slot, term) else {
             return false;
         };
         if copy.tail.front().is_some_and(|it| it.at.number <= settled) {
@@ -346,10 +370,10 @@ impl Replica {
 }
 
 /// Returns the last change that both have, including all changes before it.
-fn common(copy: &Copy, begin: &Begin) -> Result<u64, Answer> {
+fn find_common_position(copy: &SlotCopy, begin: &Begin) -> Result<u64, ReplicaReply> {
     let owner_last = begin.history.last().unwrap_or(&begin.floor).number;
     if copy.settled.number > owner_last {
-        return Err(Answer::Ahead(copy.settled));
+        return Err(ReplicaReply::Ahead(copy.settled));
     }
     let owner_term = |number: u64| {
         let mut after = begin.history.iter();
@@ -369,10 +393,10 @@ fn common(copy: &Copy, begin: &Begin) -> Result<u64, Answer> {
     }
     let settled = copy.settled;
     match owner_term(settled.number) {
-        _ if settled.number < begin.floor.number => Err(Answer::Lacks),
+        _ if settled.number < begin.floor.number => Err(ReplicaReply::MissingChanges),
         Some(term) if term == settled.term => Ok(settled.number),
         // The slot has no changes.
         _ if settled.number == 0 => Ok(0),
-        _ => Err(Answer::Ahead(settled)),
+        _ => Err(ReplicaReply::Ahead(settled)),
     }
 }

@@ -1,8 +1,9 @@
 //! The effects of map changes, and the changes that are rejected.
 
 use larder_cluster::map::{
-    AskId, AtTerm, By, Change, ChangeId, Difference, DiskId, Epoch, Filling, Incarnation, Leaving,
-    Lookup, Map, NodeId, Roles, SlotRange, SpaceSet, State, Term, What, placed_anew,
+    Change, ChangeId, DefinitionKind, Departure, Difference, DiskId, Epoch, Incarnation, Lookup,
+    Map, MemberState, NodeId, ReplicaFill, RequestId, Roles, SlotRange, SpaceSet, SyncChange,
+    SyncChangeOrigin, Term, changed_slots,
 };
 
 use larder_types::{StoreName, VersionId};
@@ -37,14 +38,20 @@ fn back(number: u32, life: u64, disk: u64) -> Change {
     }
 }
 
-fn sync(by: By, slots: SlotRange, term: u64, out: &[u32], into: &[(u32, u64)]) -> Change {
-    let into = into.iter().map(|&(node, began)| Filling {
+fn sync(
+    by: SyncChangeOrigin,
+    slots: SlotRange,
+    term: u64,
+    out: &[u32],
+    into: &[(u32, u64)],
+) -> Change {
+    let into = into.iter().map(|&(node, began)| ReplicaFill {
         node: NodeId(node),
         began: Epoch(began),
     });
     Change::SyncChanged {
         by,
-        slots: vec![AtTerm {
+        slots: vec![SyncChange {
             slots,
             term: Term(term),
             out: out.iter().copied().map(NodeId).collect(),
@@ -55,7 +62,7 @@ fn sync(by: By, slots: SlotRange, term: u64, out: &[u32], into: &[(u32, u64)]) -
 
 /// Formats a slot's placement as `owner [in sync] filling -> goal`.
 fn shown(map: &Map, slot: u16) -> String {
-    let placed = &map.slots().of(slot).placed;
+    let placed = &map.slots().of(slot).placement;
     let list = |nodes: Vec<u32>| {
         let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
         nodes.join(" ")
@@ -70,10 +77,10 @@ fn shown(map: &Map, slot: u16) -> String {
 }
 
 #[test]
-fn a_lost_owner_is_replaced_by_a_replica_in_sync_and_what_is_to_be_stays() {
+fn an_in_sync_replica_replaces_a_lost_owner_and_the_goal_stays() {
     let map = three();
     let why = refused(&map, lost(&[1], &[]));
-    assert!(why.contains("nobody is made the owner"), "{why}");
+    assert!(why.contains("the change names no new owner"), "{why}");
     let why = refused(&map, lost(&[1], &[(FIRST, 3)]));
     assert!(why.contains("3 is not in sync"), "{why}");
     let why = refused(
@@ -86,22 +93,26 @@ fn a_lost_owner_is_replaced_by_a_replica_in_sync_and_what_is_to_be_stays() {
     assert_eq!(shown(&after, 0), "2 [] {} -> 1 2");
     assert_eq!(shown(&after, 16_383), "3 [] {} -> 3 1");
     assert_eq!(shown(&after, 6_000), "2 [3] {} -> 2 3");
-    assert_eq!(after.slots().of(0).placed.term, Term(6));
+    assert_eq!(after.slots().of(0).placement.term, Term(6));
     assert_eq!(
-        after.slots().of(6_000).placed.term,
+        after.slots().of(6_000).placement.term,
         Term(5),
         "nothing changed there"
     );
-    assert!(!after.slots().of(0).placed.is_settled());
+    assert!(!after.slots().of(0).placement.is_settled());
 }
 
 #[test]
-fn where_all_who_have_a_slot_die_together_the_first_to_return_owns_it() {
+fn the_first_holder_to_return_owns_a_slot_whose_holders_all_died() {
     let map = three();
     let dark = apply(&map, lost(&[1, 2], &[(range(5461, 10922), 3)]));
-    assert_eq!(shown(&dark, 0), "1 [2] {} -> 1 2", "nobody could take over");
+    assert_eq!(
+        shown(&dark, 0),
+        "1 [2] {} -> 1 2",
+        "no replica could take over"
+    );
     let lookup = Lookup::new(&dark);
-    assert!(lookup.served().iter().all(|it| it.slots.from > 5460));
+    assert!(lookup.served_ranges().iter().all(|it| it.slots.from > 5460));
 
     let back_2 = apply(&dark, back(2, 2, 2));
     assert_eq!(shown(&back_2, 0), "2 [] {} -> 1 2");
@@ -121,7 +132,7 @@ fn where_all_who_have_a_slot_die_together_the_first_to_return_owns_it() {
 }
 
 #[test]
-fn a_node_that_lags_behind_others_writes_is_no_owner_when_it_returns_first() {
+fn a_node_that_was_not_in_sync_does_not_become_owner_when_it_returns_first() {
     let map = three();
     let one = apply(&map, lost(&[1], &[(FIRST, 2)]));
     let none = apply(&one, lost(&[2], &[(range(5461, 10922), 3)]));
@@ -139,12 +150,12 @@ fn a_node_that_lags_behind_others_writes_is_no_owner_when_it_returns_first() {
     );
     assert!(why.contains("is not up"), "{why}");
 
-    let why = refused(&back_1, Change::RowsGivenUp { node: NodeId(3) });
+    let why = refused(&back_1, Change::RowsDiscarded { node: NodeId(3) });
     assert!(why.contains("only then"), "{why}");
-    let given_up = apply(&back_1, Change::RowsGivenUp { node: NodeId(2) });
+    let given_up = apply(&back_1, Change::RowsDiscarded { node: NodeId(2) });
     assert_eq!(shown(&given_up, 0), " [] {} -> ");
     let goals = vec![(FIRST, vec![NodeId(1), NodeId(2)])];
-    let taken = Change::PlacementTaken {
+    let taken = Change::PlacementReplaced {
         goals,
         outputs: Vec::new(),
         from: 1,
@@ -153,9 +164,9 @@ fn a_node_that_lags_behind_others_writes_is_no_owner_when_it_returns_first() {
 }
 
 #[test]
-fn a_slot_moves_without_a_moment_of_fewer_copies() {
+fn a_slot_moves_without_ever_having_fewer_copies() {
     let goals = vec![(FIRST, vec![NodeId(3), NodeId(2)])];
-    let taken = Change::PlacementTaken {
+    let taken = Change::PlacementReplaced {
         goals,
         outputs: Vec::new(),
         from: 8,
@@ -170,11 +181,14 @@ fn a_slot_moves_without_a_moment_of_fewer_copies() {
     );
     assert_eq!(shown(&map, 0), "1 [2] {3} -> 3 2");
     assert_eq!(
-        map.slots().of(0).placed.term,
+        map.slots().of(0).placement.term,
         Term(5),
         "a filling changes no term"
     );
-    let map = apply(&map, sync(By::Owner(NodeId(1)), FIRST, 5, &[], &[(3, 7)]));
+    let map = apply(
+        &map,
+        sync(SyncChangeOrigin::Owner(NodeId(1)), FIRST, 5, &[], &[(3, 7)]),
+    );
     assert_eq!(shown(&map, 0), "1 [2 3] {} -> 3 2");
     let map = apply(
         &map,
@@ -189,7 +203,7 @@ fn a_slot_moves_without_a_moment_of_fewer_copies() {
             slots: vec![(FIRST, NodeId(2))],
         },
     );
-    assert!(why.contains("is to have them"), "{why}");
+    assert!(why.contains("is a target of them"), "{why}");
     let map = apply(
         &map,
         Change::CopiesDropped {
@@ -197,14 +211,17 @@ fn a_slot_moves_without_a_moment_of_fewer_copies() {
         },
     );
     assert_eq!(shown(&map, 0), "3 [2] {} -> 3 2");
-    assert!(map.slots().of(0).placed.is_settled());
+    assert!(map.slots().of(0).placement.is_settled());
 }
 
 #[test]
-fn only_who_knows_the_term_and_the_filling_changes_who_is_in_sync() {
+fn the_in_sync_set_changes_only_with_the_current_term_and_fill() {
     let map = three();
-    let owner = By::Owner(NodeId(1));
-    let why = refused(&map, sync(By::Owner(NodeId(2)), FIRST, 5, &[2], &[]));
+    let owner = SyncChangeOrigin::Owner(NodeId(1));
+    let why = refused(
+        &map,
+        sync(SyncChangeOrigin::Owner(NodeId(2)), FIRST, 5, &[2], &[]),
+    );
     assert!(why.contains("node-0002 is not the owner"), "{why}");
     let why = refused(&map, sync(owner, FIRST, 4, &[2], &[]));
     assert!(why.contains("term 5") && why.contains("term 4"), "{why}");
@@ -228,47 +245,62 @@ fn only_who_knows_the_term_and_the_filling_changes_who_is_in_sync() {
     );
     let second = apply(&ended, Change::FillsBegun { slots: again });
     // A late report on the first fill: the term is the same, but the fill is not.
-    let why = refused(&second, sync(By::Controller, FIRST, 6, &[], &[(2, 7)]));
+    let why = refused(
+        &second,
+        sync(SyncChangeOrigin::Controller, FIRST, 6, &[], &[(2, 7)]),
+    );
     assert!(why.contains("not being filled since epoch 7"), "{why}");
-    let in_sync = apply(&second, sync(By::Controller, FIRST, 6, &[], &[(2, 9)]));
+    let in_sync = apply(
+        &second,
+        sync(SyncChangeOrigin::Controller, FIRST, 6, &[], &[(2, 9)]),
+    );
     assert_eq!(shown(&in_sync, 0), "1 [2] {} -> 1 2");
 }
 
 #[test]
-fn a_node_that_stops_gives_what_it_owns_to_who_is_in_sync_and_nobody_waits_for_it() {
+fn a_stopping_node_hands_its_slots_to_in_sync_replicas_and_leaves_the_in_sync_set() {
     let map = three();
-    assert_eq!(map.heir(0), None);
+    assert_eq!(map.next_owner(0), None);
     let (node, stop) = (NodeId(1), |node| Change::MemberStopping { node });
     let stopping = apply(&map, stop(node));
-    assert_eq!(stopping.member(node).expect("it is").shown(), "stopping");
+    assert_eq!(
+        stopping.member(node).expect("it is").display_state(),
+        "stopping"
+    );
     assert!(refused(&stopping, stop(node)).contains("stops already"));
-    assert_eq!(placed_anew(&map, &stopping), [FIRST]);
-    assert_eq!(stopping.heir(0), Some(NodeId(2)));
-    assert_eq!(stopping.heir(16_383), None, "it is node 3's");
+    assert_eq!(changed_slots(&map, &stopping), [FIRST]);
+    assert_eq!(stopping.next_owner(0), Some(NodeId(2)));
+    assert_eq!(stopping.next_owner(16_383), None, "it is node 3's");
     for slot in [0, 6_000, 16_383] {
-        assert_eq!(Lookup::new(&stopping).heir(slot), stopping.heir(slot));
+        assert_eq!(
+            Lookup::new(&stopping).next_owner(slot),
+            stopping.next_owner(slot)
+        );
     }
     let both = apply(&stopping, stop(NodeId(2)));
-    assert_eq!((both.heir(0), both.heir(6_000)), (None, Some(NodeId(3))));
+    assert_eq!(
+        (both.next_owner(0), both.next_owner(6_000)),
+        (None, Some(NodeId(3)))
+    );
     let slots = vec![(FIRST, NodeId(2))];
     let moved = apply(&stopping, Change::OwnersMoved { slots });
     assert_eq!(shown(&moved, 0), "2 [] {} -> 1 2");
-    assert_eq!(moved.heir(0), None);
+    assert_eq!(moved.next_owner(0), None);
     let gone = apply(&moved, lost(&[1], &[]));
     assert_eq!(shown(&gone, 16_383), "3 [] {} -> 3 1");
     let back = apply(&gone, back(1, 2, 1));
-    assert_eq!(back.member(node).expect("it is").shown(), "up");
+    assert_eq!(back.member(node).expect("it is").display_state(), "up");
 }
 
 #[test]
-fn a_member_goes_only_when_nothing_names_it_and_its_number_is_not_given_again() {
+fn a_member_is_removed_only_if_unreferenced_and_its_number_is_not_reused() {
     let map = three();
-    let why = refused(&map, Change::MemberGone { node: NodeId(2) });
+    let why = refused(&map, Change::MemberRemoved { node: NodeId(2) });
     assert!(
-        why.contains("node-0002 still has, or is to have, slots 0-5460"),
+        why.contains("node-0002 still holds, or is a target of, slots 0-5460"),
         "{why}"
     );
-    let leaving = Some(Leaving::Remove);
+    let leaving = Some(Departure::Remove);
     let map = apply(
         &members(2, 1),
         Change::MemberLeaving {
@@ -276,8 +308,11 @@ fn a_member_goes_only_when_nothing_names_it_and_its_number_is_not_given_again() 
             leaving,
         },
     );
-    assert_eq!(map.member(NodeId(2)).expect("it is").shown(), "draining");
-    let map = apply(&map, Change::MemberGone { node: NodeId(2) });
+    assert_eq!(
+        map.member(NodeId(2)).expect("it is").display_state(),
+        "draining"
+    );
+    let map = apply(&map, Change::MemberRemoved { node: NodeId(2) });
     let added = Change::MemberAdded {
         registration: registration(2, "a", 1),
         at_ms: 5,
@@ -285,7 +320,7 @@ fn a_member_goes_only_when_nothing_names_it_and_its_number_is_not_given_again() 
     let map = apply(&map, added.clone());
     assert_eq!(map.members()[1].id, NodeId(3));
     let why = refused(&map, added);
-    assert!(why.contains("node-0002 is a member already"), "{why}");
+    assert!(why.contains("node-0002 is already a member"), "{why}");
 }
 
 #[test]
@@ -305,20 +340,20 @@ fn a_base_node_cannot_become_a_compute_node_while_it_has_slots() {
     let goals = vec![(SlotRange::ALL, vec![node])];
     let why = refused(
         &map,
-        Change::PlacementTaken {
+        Change::PlacementReplaced {
             goals,
             outputs: Vec::new(),
             from: 1,
         },
     );
-    assert!(why.contains("no member that may have slots"), "{why}");
+    assert!(why.contains("is not a base member"), "{why}");
 }
 
 #[test]
-fn a_push_goes_live_once_and_a_second_push_of_the_store_waits() {
+fn a_push_goes_live_once_and_a_concurrent_push_is_rejected() {
     let begin = |ask: &str| Change::PushBegun {
         store: "s".parse().expect("a name"),
-        ask: AskId(ask.into()),
+        request: RequestId(ask.into()),
         source: format!("s3://bucket/{ask}"),
         digest: "d".into(),
         allow_missing_replicas: 0,
@@ -330,7 +365,7 @@ fn a_push_goes_live_once_and_a_second_push_of_the_store_waits() {
     let live = |number, lacking: &[u32]| Change::VersionLive {
         store: store.clone(),
         version: version(number),
-        lacking: lacking.iter().copied().map(NodeId).collect(),
+        missing: lacking.iter().copied().map(NodeId).collect(),
     };
     let map = apply(&three(), begin("a"));
     let why = refused(&map, begin("b"));
@@ -346,7 +381,7 @@ fn a_push_goes_live_once_and_a_second_push_of_the_store_waits() {
     let map = apply(&map, failed);
     assert!(map.stores()[&store].live.is_none());
     let why = refused(&map, begin("a"));
-    assert!(why.contains("has ended already"), "{why}");
+    assert!(why.contains("has already ended"), "{why}");
     let map = apply(&map, begin("b"));
     let map = apply(&map, live(2, &[3]));
     let why = refused(&map, live(2, &[]));
@@ -357,9 +392,9 @@ fn a_push_goes_live_once_and_a_second_push_of_the_store_waits() {
     let map = apply(&apply(&map, begin("c")), live(3, &[]));
     let rolled = |to| Change::RolledBack {
         store: store.clone(),
-        ask: AskId("r".into()),
+        request: RequestId("r".into()),
         to: version(to),
-        lacking: vec![NodeId(3)],
+        missing: vec![NodeId(3)],
     };
     let why = refused(&map, rolled(1));
     assert!(why.contains("these are: [2]"), "{why}");
@@ -379,8 +414,8 @@ fn a_push_goes_live_once_and_a_second_push_of_the_store_waits() {
 
 #[test]
 fn definitions_are_numbered_and_a_name_is_defined_once() {
-    let join = |text: &str| Change::Defined {
-        what: What::Join,
+    let join = |text: &str| Change::DefinitionSet {
+        kind: DefinitionKind::Join,
         name: "timeline".into(),
         text: text.into(),
         replace: false,
@@ -390,8 +425,8 @@ fn definitions_are_numbered_and_a_name_is_defined_once() {
     assert!(why.contains("timeline is defined already"), "{why}");
     let replaced = apply(
         &map,
-        Change::Defined {
-            what: What::Join,
+        Change::DefinitionSet {
+            kind: DefinitionKind::Join,
             name: "timeline".into(),
             text: "a = copy c".into(),
             replace: true,
@@ -400,8 +435,8 @@ fn definitions_are_numbered_and_a_name_is_defined_once() {
     let [before, after] = [&map, &replaced].map(|map| map.joins()["timeline"].clone());
     assert_eq!(after.text, "a = copy c");
     assert!(after.number > before.number, "nodes see that it is another");
-    let undefine = Change::Undefined {
-        what: What::Join,
+    let undefine = Change::DefinitionDropped {
+        kind: DefinitionKind::Join,
         name: "timeline".into(),
     };
     let map = apply(&map, undefine.clone());
@@ -411,7 +446,7 @@ fn definitions_are_numbered_and_a_name_is_defined_once() {
 }
 
 #[test]
-fn names_of_spaces_change_together_and_only_from_what_they_were() {
+fn names_of_spaces_change_atomically_and_only_from_the_expected_values() {
     let set = |name: &str, before: Option<&str>, record: Option<&str>| SpaceSet {
         name: name.to_owned(),
         before: before.map(str::to_owned),
@@ -431,7 +466,10 @@ fn names_of_spaces_change_together_and_only_from_what_they_were() {
         set("hotels", None, Some("B")),
     ]);
     let why = refused(&map, late);
-    assert!(why.contains("hotels stands for has changed"), "{why}");
+    assert!(
+        why.contains("the definition of hotels has changed"),
+        "{why}"
+    );
     let map = apply(
         &map,
         sets(vec![
@@ -454,25 +492,25 @@ fn a_change_whose_reply_was_lost_is_found_in_the_map() {
     assert_eq!(Map::from_text(&text).expect("a map").last_change(), &id);
     assert_eq!(
         after.member(NodeId(1)).map(|it| it.state),
-        Some(State::Down)
+        Some(MemberState::Down)
     );
 }
 
 #[test]
-fn lookups_and_differences_say_what_the_map_says() {
+fn lookups_and_differences_agree_with_the_map() {
     let map = three();
     let lookup = Lookup::new(&map);
     for slot in 0..16_384 {
-        assert_eq!(lookup.placed(slot), &map.slots().of(slot).placed);
-        assert_eq!(lookup.computes(slot), lookup.placed(slot).owner);
+        assert_eq!(lookup.placement(slot), &map.slots().of(slot).placement);
+        assert_eq!(lookup.compute_node(slot), lookup.placement(slot).owner);
     }
-    let held = lookup.held(NodeId(2)).expect("it has some");
+    let held = lookup.slots_of(NodeId(2)).expect("it has some");
     assert_eq!(
         (&held.owned[..], &held.in_sync[..]),
         (&[range(5461, 10_922)][..], &[FIRST][..])
     );
-    assert_eq!(lookup.served().len(), 3);
-    assert_eq!(lookup.served()[0].replicas, [NodeId(2)]);
+    assert_eq!(lookup.served_ranges().len(), 3);
+    assert_eq!(lookup.served_ranges()[0].replicas, [NodeId(2)]);
     assert_eq!(
         lookup.id_of(&"node-0003".parse().expect("a name")),
         Some(NodeId(3))
@@ -482,19 +520,19 @@ fn lookups_and_differences_say_what_the_map_says() {
     let outputs = vec![(range(0, 99), NodeId(1)), (range(100, 16_383), NodeId(2))];
     let goal = apply(
         &map,
-        Change::PlacementTaken {
+        Change::PlacementReplaced {
             goals,
             outputs,
             from: 8,
         },
     );
-    assert_eq!(Lookup::new(&goal).computes(100), Some(NodeId(2)));
+    assert_eq!(Lookup::new(&goal).compute_node(100), Some(NodeId(2)));
     let difference = Difference::between(&map, &goal);
     assert!(
         difference.slots.is_empty() && difference.other,
         "a goal changes nothing yet"
     );
-    assert_eq!(placed_anew(&map, &goal), [range(100, 199)]);
+    assert_eq!(changed_slots(&map, &goal), [range(100, 199)]);
     let filling = apply(
         &goal,
         Change::FillsBegun {
@@ -518,13 +556,13 @@ fn lookups_and_differences_say_what_the_map_says() {
     assert_eq!(owners[0].slots, FIRST);
     let terms: u32 = difference.slots.iter().map(|it| it.slots.count()).sum();
     assert_eq!(terms, 5461 + 5461);
-    let anew: Vec<u16> = placed_anew(&map, &dead)
+    let changed: Vec<u16> = changed_slots(&map, &dead)
         .into_iter()
         .flat_map(|it| it.slots())
         .collect();
-    let differs = |slot: &u16| map.slots().of(*slot).placed != dead.slots().of(*slot).placed;
-    assert_eq!(anew, (0..16_384).filter(differs).collect::<Vec<u16>>());
+    let differs = |slot: &u16| map.slots().of(*slot).placement != dead.slots().of(*slot).placement;
+    assert_eq!(changed, (0..16_384).filter(differs).collect::<Vec<u16>>());
     let lookup = Lookup::new(&dead);
-    let alone = &lookup.served()[0];
+    let alone = &lookup.served_ranges()[0];
     assert_eq!((alone.owner, alone.replicas.len()), (NodeId(2), 0));
 }

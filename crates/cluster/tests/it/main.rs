@@ -11,5 +11,5 @@ mod plan;
 mod random;
 mod rebuild;
 mod replication;
+mod system;
 mod text;
-mod whole;

@@ -63,7 +63,7 @@ pub fn three() -> Map {
         (SlotRange::new(5461, 10922), vec![NodeId(2), NodeId(3)]),
         (SlotRange::new(10923, 16383), vec![NodeId(3), NodeId(1)]),
     ];
-    let taken = Change::PlacementTaken {
+    let taken = Change::PlacementReplaced {
         goals,
         outputs: Vec::new(),
         from: 7,
@@ -72,11 +72,11 @@ pub fn three() -> Map {
 }
 
 /// The hand-overs that owners make on their own, for owners that satisfy `gives`. `None` if there are none.
-pub fn given_away(map: &Map, gives: impl Fn(NodeId) -> bool) -> Option<Change> {
+pub fn hand_over_change(map: &Map, gives: impl Fn(NodeId) -> bool) -> Option<Change> {
     let runs = map.slots().runs().iter();
-    let given = runs.filter(|run| run.placed.owner.is_some_and(&gives));
+    let given = runs.filter(|run| run.placement.owner.is_some_and(&gives));
     let slots: Vec<_> = given
-        .filter_map(|run| Some((run.slots, run.placed.heir()?)))
+        .filter_map(|run| Some((run.slots, run.placement.next_owner()?)))
         .collect();
     (!slots.is_empty()).then_some(Change::OwnersMoved { slots })
 }

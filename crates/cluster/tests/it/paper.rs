@@ -4,13 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use larder_cluster::controller::{Ask, Decision, Progress, Pulled, Report, Synced, World, decide};
-use larder_cluster::map::{
-    AskId, ChangeId, Lookup, Map, NodeId, NodeName, Registration, Settings, SlotRange,
+use larder_cluster::controller::{
+    ControllerRequest, Decision, Inputs, Progress, Report, SyncedReplica, VersionProgress, decide,
 };
-use larder_cluster::placement::{Balance, Held, Node, held, place};
+use larder_cluster::map::{
+    ChangeId, Lookup, Map, NodeId, NodeName, Registration, RequestId, Settings, SlotRange,
+};
+use larder_cluster::placement::{
+    Balance, CurrentPlacement, PlacementNode, current_placement, place,
+};
 
-use crate::maps::{given_away, registration};
+use crate::maps::{hand_over_change, registration};
 
 const ZONES: u32 = 5;
 const REPLICAS: u8 = 3;
@@ -40,7 +44,7 @@ struct Paper {
     map: Map,
     registered: BTreeMap<NodeName, Registration>,
     reports: BTreeMap<NodeName, Report>,
-    asks: Vec<(AskId, Ask)>,
+    requests: Vec<(RequestId, ControllerRequest)>,
     now_ms: u64,
     /// The number of filled slots, and the total time in `decide` and `apply`.
     filled: u32,
@@ -63,7 +67,7 @@ impl Paper {
             map: Map::new("large", settings),
             registered: all.map(|it| (it.name.clone(), it)).collect(),
             reports: BTreeMap::new(),
-            asks: Vec::new(),
+            requests: Vec::new(),
             now_ms: 1_000,
             filled: 0,
             decided: Duration::ZERO,
@@ -78,17 +82,17 @@ impl Paper {
     }
 
     fn decide(&self) -> Decision {
-        decide(&World {
+        decide(&Inputs {
             map: &self.map,
             now_ms: self.now_ms,
             registered: &self.registered,
             reports: &self.reports,
-            asks: &self.asks,
+            requests: &self.requests,
         })
     }
 
     /// Runs until there is nothing to do. Returns the number of changes.
-    fn rest(&mut self) -> u32 {
+    fn settle(&mut self) -> u32 {
         let mut changes = 0;
         loop {
             self.fill();
@@ -106,9 +110,9 @@ impl Paper {
                         self.text_bytes_max = self.text_bytes_max.max(bytes);
                     }
                 }
-                Decision::Answer { ask, .. } => self.asks.retain(|(id, _)| *id != ask),
-                Decision::Nothing { .. } => {
-                    let Some(change) = given_away(&self.map, |_| true) else {
+                Decision::Answer { request, .. } => self.requests.retain(|(id, _)| *id != request),
+                Decision::Wait { .. } => {
+                    let Some(change) = hand_over_change(&self.map, |_| true) else {
                         return changes;
                     };
                     let next = self.map.apply(&change, &ChangeId::default());
@@ -126,15 +130,15 @@ impl Paper {
             report.epoch = self.map.epoch();
         }
         for run in self.map.slots().runs() {
-            for filling in &run.placed.filling {
-                let owner = run.placed.owner.and_then(|owner| self.map.member(owner));
+            for filling in &run.placement.filling {
+                let owner = run.placement.owner.and_then(|owner| self.map.member(owner));
                 let owner = owner.expect("it has one");
                 let report = self.reports.entry(owner.name().clone()).or_default();
                 report.incarnation = owner.registration.incarnation;
                 report.epoch = self.map.epoch();
-                report.synced.push(Synced {
+                report.synced.push(SyncedReplica {
                     slots: run.slots,
-                    term: run.placed.term,
+                    term: run.placement.term,
                     node: filling.node,
                     began: filling.began,
                 });
@@ -163,7 +167,7 @@ impl Paper {
                     of_bytes: 300 << 30,
                 }
             };
-            report.versions = vec![Pulled {
+            report.versions = vec![VersionProgress {
                 store: store.clone(),
                 version: push.version.version,
                 progress,
@@ -175,17 +179,21 @@ impl Paper {
 /// The approximate size of the reply to `CLUSTER SLOTS`.
 fn slots_bytes(map: &Map) -> (usize, usize) {
     let lookup = Lookup::new(map);
-    let nodes: usize = lookup.served().iter().map(|it| 1 + it.replicas.len()).sum();
-    let entries = lookup.served().len();
+    let nodes: usize = lookup
+        .served_ranges()
+        .iter()
+        .map(|it| 1 + it.replicas.len())
+        .sum();
+    let entries = lookup.served_ranges().len();
     // Two numbers per entry; host, port and an id of 40 digits per node.
     (entries, entries * 24 + nodes * 85)
 }
 
 fn assignment(count: u32) -> Vec<String> {
-    let nodes: Vec<Node> = (1..=count)
+    let nodes: Vec<PlacementNode> = (1..=count)
         .map(|number| {
             let it = Paper::node(number);
-            Node {
+            PlacementNode {
                 id: NodeId(number),
                 name: it.name,
                 zone: it.zone,
@@ -193,7 +201,7 @@ fn assignment(count: u32) -> Vec<String> {
             }
         })
         .collect();
-    let nothing = [Held {
+    let nothing = [CurrentPlacement {
         slots: SlotRange::ALL,
         goal: Vec::new(),
         present: Vec::new(),
@@ -205,9 +213,9 @@ fn assignment(count: u32) -> Vec<String> {
         &nodes,
         REPLICAS,
     );
-    let old: Vec<Held> = goals
+    let old: Vec<CurrentPlacement> = goals
         .iter()
-        .map(|(slots, goal)| Held {
+        .map(|(slots, goal)| CurrentPlacement {
             slots: *slots,
             goal: goal.clone(),
             present: Vec::new(),
@@ -239,16 +247,16 @@ fn columns(counts: &[u32], rows: &[&str], of: impl Fn(u32) -> Vec<String>) {
     }
 }
 
-fn life(count: u32) -> Vec<String> {
+fn lifecycle(count: u32) -> Vec<String> {
     let mut paper = Paper::new(count);
-    let start = paper.rest();
+    let start = paper.settle();
     let (decided, applied) = (paper.decided, paper.applied);
     let map = paper.map.clone();
     let text = map.to_text();
     let (entries, bytes) = slots_bytes(&map);
     let quiet = median(|| paper.decide());
-    let nodes: Vec<Node> = map.members().iter().map(Node::of).collect();
-    let again = median(|| place(&held(&map, &nodes), &nodes, REPLICAS, 5));
+    let nodes: Vec<PlacementNode> = map.members().iter().map(PlacementNode::of).collect();
+    let again = median(|| place(&current_placement(&map, &nodes), &nodes, REPLICAS, 5));
 
     let newcomer = Paper::node(count + 1);
     paper
@@ -257,7 +265,7 @@ fn life(count: u32) -> Vec<String> {
     let phase = |paper: &mut Paper| {
         (paper.filled, paper.decided, paper.longest) = (0, Duration::ZERO, Duration::ZERO);
         paper.now_ms += 1_000;
-        let changes = paper.rest();
+        let changes = paper.settle();
         let copies = f64::from(paper.filled) / 16_384.0 / f64::from(REPLICAS);
         format!(
             "{changes}; {:.2} % of all copies; {} (longest {})",
@@ -316,32 +324,32 @@ fn life(count: u32) -> Vec<String> {
 
 fn push(count: u32) -> Vec<String> {
     let mut paper = Paper::new(count);
-    paper.rest();
-    let ask = Ask::Push {
+    paper.settle();
+    let request = ControllerRequest::Push {
         store: "store".parse().expect("a name"),
         source: "s3://bucket/store".into(),
         digest: "0123456789abcdef".into(),
         allow_missing_replicas: 0,
         options: BTreeMap::new(),
     };
-    paper.asks.push((AskId("push-1".into()), ask));
-    paper.rest();
+    paper.requests.push((RequestId("push-1".into()), request));
+    paper.settle();
     paper.report(count as usize / 2);
     let pulling = median(|| paper.decide());
     let report = paper.reports.values().next().expect("there is one");
     let report_bytes = serde_json::to_string(report).expect("plain").len();
     paper.report(count as usize);
     let done = median(|| paper.decide());
-    let changes = paper.rest();
+    let changes = paper.settle();
     let live = paper
         .map
         .stores()
         .values()
         .filter(|it| it.live.is_some())
         .count();
-    assert_eq!((live, paper.asks.len()), (1, 0));
+    assert_eq!((live, paper.requests.len()), (1, 0));
     // Each node reports at the start, about four times in between, and when it is ready. Every report is sent to every node.
-    let told = 6.0 * f64::from(count) * f64::from(count);
+    let messages = 6.0 * f64::from(count) * f64::from(count);
     vec![
         ms(pulling),
         ms(done),
@@ -349,8 +357,8 @@ fn push(count: u32) -> Vec<String> {
         format!("{report_bytes} B"),
         format!(
             "{:.0}, {:.1} MB",
-            told,
-            told * (report_bytes as f64 + 300.0) / 1e6
+            messages,
+            messages * (report_bytes as f64 + 300.0) / 1e6
         ),
     ]
 }
@@ -370,10 +378,10 @@ struct Links {
 impl Links {
     /// Returns the seconds, and the fraction of all bytes that came from the source. Bandwidth is shared evenly, step by step.
     fn seconds(&self) -> (f64, f64) {
-        let nodes: Vec<Node> = (1..=self.nodes as u32)
+        let nodes: Vec<PlacementNode> = (1..=self.nodes as u32)
             .map(|number| {
                 let it = Paper::node(number);
-                Node {
+                PlacementNode {
                     id: NodeId(number),
                     name: it.name,
                     zone: it.zone,
@@ -381,7 +389,7 @@ impl Links {
                 }
             })
             .collect();
-        let nothing = [Held {
+        let nothing = [CurrentPlacement {
             slots: SlotRange::ALL,
             goal: Vec::new(),
             present: Vec::new(),
@@ -458,8 +466,8 @@ impl Links {
 }
 
 #[test]
-fn a_thousand_nodes_and_100_tb() {
-    if !larder_testing::is_asked_for("LARDER_PAPER", "it measures") {
+fn a_cluster_of_a_thousand_nodes_and_100_tb() {
+    if !larder_testing::is_enabled("LARDER_PAPER", "it measures") {
         return;
     }
     let counts = [10, 100, 1_000];
@@ -493,7 +501,7 @@ fn a_thousand_nodes_and_100_tb() {
             "the largest map on the way",
             "bytes from etcd for one change, as base64 to all nodes",
         ],
-        life,
+        lifecycle,
     );
     columns(
         &counts,

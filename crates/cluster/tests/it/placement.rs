@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use larder_cluster::map::{NodeId, SlotRange};
-use larder_cluster::placement::{Goal, Held, Node, place};
+use larder_cluster::placement::{CurrentPlacement, Goal, PlacementNode, place};
 
 use crate::random::Random;
 
 const SLOTS: usize = 16_384;
 const SPARE: u8 = 5;
 
-pub fn node(number: u32, zone: u32, weight: u32) -> Node {
-    Node {
+pub fn node(number: u32, zone: u32, weight: u32) -> PlacementNode {
+    PlacementNode {
         id: NodeId(number),
         name: format!("node-{number}").parse().expect("a name"),
         zone: format!("zone-{zone}"),
@@ -19,15 +19,15 @@ pub fn node(number: u32, zone: u32, weight: u32) -> Node {
     }
 }
 
-pub fn held(goals: &[Goal]) -> Vec<Held> {
+pub fn held(goals: &[Goal]) -> Vec<CurrentPlacement> {
     if goals.is_empty() {
-        return vec![Held {
+        return vec![CurrentPlacement {
             slots: SlotRange::ALL,
             goal: Vec::new(),
             present: Vec::new(),
         }];
     }
-    let held = |(slots, goal): &Goal| Held {
+    let held = |(slots, goal): &Goal| CurrentPlacement {
         slots: *slots,
         goal: goal.clone(),
         present: Vec::new(),
@@ -51,7 +51,7 @@ fn by_slot(goals: &[Goal]) -> Vec<Vec<NodeId>> {
 }
 
 /// Maximum copies of a slot per zone: distributed one by one to the zone with the fewest.
-fn zone_limits(nodes: &[Node], copies: usize) -> BTreeMap<&str, usize> {
+fn zone_limits(nodes: &[PlacementNode], copies: usize) -> BTreeMap<&str, usize> {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     nodes
         .iter()
@@ -70,11 +70,11 @@ fn zone_limits(nodes: &[Node], copies: usize) -> BTreeMap<&str, usize> {
 
 /// The slots that each node should hold by weight. A node whose share exceeds its maximum gets the maximum, and the rest is
 /// shared again.
-fn held_shares(nodes: &[Node], copies: usize) -> BTreeMap<NodeId, f64> {
+fn held_shares(nodes: &[PlacementNode], copies: usize) -> BTreeMap<NodeId, f64> {
     let limits = zone_limits(nodes, copies);
-    let whole: Vec<&Node> = nodes.iter().collect();
+    let all: Vec<&PlacementNode> = nodes.iter().collect();
     let mut fixed: BTreeMap<NodeId, f64> = BTreeMap::new();
-    let mut free = whole.clone();
+    let mut free = all.clone();
     let mut rest = (copies * SLOTS) as f64;
     loop {
         let shares = capped(&free, rest);
@@ -86,7 +86,7 @@ fn held_shares(nodes: &[Node], copies: usize) -> BTreeMap<NodeId, f64> {
             fixed.extend(shares);
             return fixed;
         };
-        let (inside, outside): (Vec<&Node>, Vec<&Node>) =
+        let (inside, outside): (Vec<&PlacementNode>, Vec<&PlacementNode>) =
             free.into_iter().partition(|node| node.zone == *zone);
         fixed.extend(capped(&inside, (limit * SLOTS) as f64));
         rest -= (limit * SLOTS) as f64;
@@ -94,13 +94,13 @@ fn held_shares(nodes: &[Node], copies: usize) -> BTreeMap<NodeId, f64> {
     }
 }
 
-fn capped(nodes: &[&Node], total: f64) -> BTreeMap<NodeId, f64> {
+fn capped(nodes: &[&PlacementNode], total: f64) -> BTreeMap<NodeId, f64> {
     let mut shares = BTreeMap::new();
     let mut free = nodes.to_vec();
     let mut rest = total;
     loop {
         let weights: f64 = free.iter().map(|node| f64::from(node.weight)).sum();
-        let share = |node: &Node| rest * f64::from(node.weight) / weights;
+        let share = |node: &PlacementNode| rest * f64::from(node.weight) / weights;
         let Some(at) = free
             .iter()
             .position(|node| share(node) > SLOTS as f64 + 1e-9)
@@ -123,10 +123,11 @@ fn at_least(share: f64) -> usize {
 
 /// Asserts all guarantees of a placement.
 #[track_caller]
-pub fn check(goals: &[Goal], nodes: &[Node], replicas: usize) {
+pub fn check(goals: &[Goal], nodes: &[PlacementNode], replicas: usize) {
     let copies = replicas.min(nodes.len());
     let limits = zone_limits(nodes, copies);
-    let known: BTreeMap<NodeId, &Node> = nodes.iter().map(|node| (node.id, node)).collect();
+    let known: BTreeMap<NodeId, &PlacementNode> =
+        nodes.iter().map(|node| (node.id, node)).collect();
     let (mut owned, mut held): (BTreeMap<NodeId, usize>, BTreeMap<NodeId, usize>) =
         Default::default();
     for (slot, holders) in by_slot(goals).iter().enumerate() {
@@ -168,11 +169,17 @@ pub fn check(goals: &[Goal], nodes: &[Node], replicas: usize) {
 /// copy that must be dropped. A copy must be dropped if its node exceeds its bound. More copies must move if some nodes need more
 /// copies than the slots with missing copies can give them, or must take more than they have room for. (Examined for all sets of
 /// nodes if there are few, else for all sets of zones.)
-pub fn moved(old: &[Goal], new: &[Goal], nodes: &[Node], replicas: usize) -> (usize, usize) {
+pub fn moved(
+    old: &[Goal],
+    new: &[Goal],
+    nodes: &[PlacementNode],
+    replicas: usize,
+) -> (usize, usize) {
     let copies = replicas.min(nodes.len());
     let limits = zone_limits(nodes, copies);
     let zones: Vec<&str> = limits.keys().copied().collect();
-    let known: BTreeMap<NodeId, &Node> = nodes.iter().map(|node| (node.id, node)).collect();
+    let known: BTreeMap<NodeId, &PlacementNode> =
+        nodes.iter().map(|node| (node.id, node)).collect();
     let mut kept: BTreeMap<NodeId, usize> = BTreeMap::new();
     let (mut moved, mut lacking) = (0, 0);
     let zone_of: Vec<usize> = nodes
@@ -260,7 +267,8 @@ fn run(
             1 + random.below(weights) as u32,
         )
     };
-    let mut nodes: Vec<Node> = (1..=count).map(|number| new(number, &mut random)).collect();
+    let mut nodes: Vec<PlacementNode> =
+        (1..=count).map(|number| new(number, &mut random)).collect();
     let mut next = count + 1;
     let mut goals = place(&held(&[]), &nodes, replicas as u8, SPARE);
     check(&goals, &nodes, replicas);
@@ -333,14 +341,14 @@ fn run_all(sizes: &[u64], seeds: u64) -> (f64, u32, u32) {
 }
 
 #[test]
-fn nodes_that_come_and_go_keep_every_bound_and_move_little_more_than_they_must() {
+fn membership_changes_keep_every_bound_and_move_little_more_than_necessary() {
     let (worst, _, _) = run_all(&[3, 5, 16, 64], 1);
     assert!(worst <= 1.1, "{worst}");
 }
 
 #[test]
-fn so_they_do_at_all_sizes() {
-    if larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it takes some minutes") {
+fn membership_changes_keep_every_bound_at_all_sizes() {
+    if larder_testing::is_enabled("LARDER_SLOW_TESTS", "it takes some minutes") {
         let (worst, above, all) = run_all(&[1, 2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 45, 64], 3);
         assert!(
             worst <= 1.3 && above * 200 <= all,
@@ -352,7 +360,7 @@ fn so_they_do_at_all_sizes() {
 #[test]
 fn other_weights_replicas_and_zones_keep_every_bound_too() {
     let mut random = Random::new(5);
-    let mut nodes: Vec<Node> = (1..=9).map(|number| node(number, number % 3, 1)).collect();
+    let mut nodes: Vec<PlacementNode> = (1..=9).map(|number| node(number, number % 3, 1)).collect();
     let mut goals = place(&held(&[]), &nodes, 2, SPARE);
     for replicas in [2, 3, 1, 2, 3, 2] {
         let at = random.below(9) as usize;
@@ -364,8 +372,8 @@ fn other_weights_replicas_and_zones_keep_every_bound_too() {
 }
 
 #[test]
-fn an_owner_that_goes_is_followed_by_one_that_has_the_rows() {
-    let mut nodes: Vec<Node> = (1..=8).map(|number| node(number, number % 4, 1)).collect();
+fn a_removed_owner_is_replaced_by_a_node_that_has_the_rows() {
+    let mut nodes: Vec<PlacementNode> = (1..=8).map(|number| node(number, number % 4, 1)).collect();
     let before = place(&held(&[]), &nodes, 2, SPARE);
     nodes.remove(3);
     let after = by_slot(&place(&held(&before), &nodes, 2, SPARE));
@@ -401,7 +409,7 @@ fn copies_are_spread_over_many_nodes_and_cluster_slots_stays_short() {
         (256, 2),
         (1000, 3),
     ] {
-        let nodes: Vec<Node> = (1..=count)
+        let nodes: Vec<PlacementNode> = (1..=count)
             .map(|number| node(number, number % 4, 1))
             .collect();
         let goals = place(&held(&[]), &nodes, replicas, SPARE);
@@ -443,7 +451,7 @@ fn copies_are_spread_over_many_nodes_and_cluster_slots_stays_short() {
 
 #[test]
 fn a_thousand_nodes_are_placed_evenly_and_one_more_moves_its_share() {
-    let mut nodes: Vec<Node> = (1..=1000)
+    let mut nodes: Vec<PlacementNode> = (1..=1000)
         .map(|number| node(number, number % 5, 1))
         .collect();
     let goals = place(&held(&[]), &nodes, 3, SPARE);

@@ -3,26 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_cluster::map::{Change, NodeId, SlotRange};
-use larder_cluster::placement::{Balance, Kind, Node, Plan, Weights, held, place};
+use larder_cluster::placement::{
+    Balance, MoveKind, PlacementNode, Plan, SlotSizes, current_placement, place,
+};
 
 use crate::maps::{apply, members};
 
-fn nodes(map: &larder_cluster::map::Map, without: u32) -> Vec<Node> {
+fn nodes(map: &larder_cluster::map::Map, without: u32) -> Vec<PlacementNode> {
     let members = map
         .members()
         .iter()
         .filter(|member| member.id != NodeId(without));
-    members.map(Node::of).collect()
+    members.map(PlacementNode::of).collect()
 }
 
 #[test]
-fn a_plan_moves_what_it_says_and_never_leaves_a_slot_with_fewer_copies() {
+fn a_plan_reaches_its_goal_and_never_reduces_the_copies_of_a_slot() {
     let map = members(5, 2);
     let four = nodes(&map, 5);
-    let goals = place(&held(&map, &four), &four, 2, 5);
+    let goals = place(&current_placement(&map, &four), &four, 2, 5);
     let map = apply(
         &map,
-        Change::PlacementTaken {
+        Change::PlacementReplaced {
             goals,
             outputs: Vec::new(),
             from: 1,
@@ -30,7 +32,7 @@ fn a_plan_moves_what_it_says_and_never_leaves_a_slot_with_fewer_copies() {
     );
     let rows: Vec<u64> = (0..16_384).collect();
     let bytes: Vec<u64> = rows.iter().map(|row| row * 100).collect();
-    let weights = Weights {
+    let weights = SlotSizes {
         rows: &rows,
         bytes: &bytes,
     };
@@ -42,38 +44,38 @@ fn a_plan_moves_what_it_says_and_never_leaves_a_slot_with_fewer_copies() {
     let mut owners: Vec<NodeId> = Vec::new();
     for run in map.slots().runs() {
         for _ in run.slots.slots() {
-            copies.push(run.placed.holders().collect());
-            owners.push(run.placed.owner.expect("it has one"));
+            copies.push(run.placement.holders().collect());
+            owners.push(run.placement.owner.expect("it has one"));
         }
     }
     let mut filled_at_once: BTreeMap<(u32, NodeId), u32> = BTreeMap::new();
-    let (mut filled, mut filled_bytes, mut last) = (0, 0, (0, Kind::Fill));
+    let (mut filled, mut filled_bytes, mut last) = (0, 0, (0, MoveKind::Fill));
     for it in &plan.moves {
         assert!(last <= (it.wave, it.kind), "moves are in order");
         last = (it.wave, it.kind);
         for slot in it.slots.slots().map(usize::from) {
             match it.kind {
-                Kind::Fill => {
+                MoveKind::Fill => {
                     assert_eq!(it.from, Some(owners[slot]));
                     assert!(copies[slot].insert(it.to.expect("a receiver")));
                     filled += 1;
                     filled_bytes += slot as u64 * 100;
                 }
-                Kind::Own => {
+                MoveKind::ChangeOwner => {
                     owners[slot] = it.to.expect("a new owner");
                     assert!(
                         copies[slot].contains(&owners[slot]),
                         "an owner has the rows"
                     );
                 }
-                Kind::Drop => {
+                MoveKind::Drop => {
                     assert!(copies[slot].remove(&it.from.expect("a holder")));
                     assert_ne!(Some(owners[slot]), it.from, "an owner is not dropped");
                 }
             }
             assert!(copies[slot].len() >= 2, "slot {slot}");
         }
-        if it.kind == Kind::Fill {
+        if it.kind == MoveKind::Fill {
             *filled_at_once
                 .entry((it.wave, it.to.expect("a receiver")))
                 .or_default() += it.slots.count();
@@ -99,10 +101,10 @@ fn a_plan_moves_what_it_says_and_never_leaves_a_slot_with_fewer_copies() {
 }
 
 #[test]
-fn the_balance_is_told_per_node_and_zone() {
+fn the_balance_is_reported_per_node_and_zone() {
     let map = members(4, 2);
     let all = nodes(&map, 0);
-    let goals = place(&held(&map, &all), &all, 2, 5);
+    let goals = place(&current_placement(&map, &all), &all, 2, 5);
     let placed = goals.iter().map(|(slots, goal)| (*slots, goal.as_slice()));
     let balance = Balance::of(placed, &all, 2);
     assert_eq!(balance.nodes.iter().map(|it| it.owned).sum::<u32>(), 16_384);

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 
 use larder_cluster::map::{
-    By, Change, ChangeId, ClusterId, DiskId, Epoch, Filling, Incarnation, Map, NodeId, SlotRange,
-    State, Term,
+    Change, ChangeId, ClusterId, DiskId, Epoch, Incarnation, Map, MemberState, NodeId, ReplicaFill,
+    SlotRange, SyncChangeOrigin, Term,
 };
-use larder_cluster::rebuild::{Kept, KeptCopy, Plan, plan};
+use larder_cluster::rebuild::{RecoveryPlan, StoredCopy, StoredState, plan};
 use larder_cluster::replication::Position;
 use larder_cluster::replication::recovery::Identity;
 
@@ -28,9 +28,9 @@ fn position(term: u64, number: u64) -> Position {
 }
 
 /// The stored state of node `number` of [`three`]: complete copies of these slots.
-fn kept(number: u32, map: &Map, slots: SlotRange, term: u64, last: Position) -> Kept {
+fn kept(number: u32, map: &Map, slots: SlotRange, term: u64, last: Position) -> StoredState {
     let member = registration(number, "", 1);
-    Kept {
+    StoredState {
         node: member.name,
         identity: Some(Identity {
             disk: member.disk,
@@ -38,17 +38,17 @@ fn kept(number: u32, map: &Map, slots: SlotRange, term: u64, last: Position) -> 
         }),
         map: Some(map.clone()),
         copies: (slots.slots())
-            .map(|slot| KeptCopy {
+            .map(|slot| StoredCopy {
                 slot,
                 term: Term(term),
                 last,
-                is_whole: true,
+                is_complete: true,
             })
             .collect(),
     }
 }
 
-fn holders(plan: &Plan, slot: u16) -> Vec<u32> {
+fn holders(plan: &RecoveryPlan, slot: u16) -> Vec<u32> {
     let found = plan.holders.iter().find(|(slots, _)| slots.contains(slot));
     found.map_or(Vec::new(), |(_, nodes)| {
         nodes.iter().map(|it| it.0).collect()
@@ -56,9 +56,9 @@ fn holders(plan: &Plan, slot: u16) -> Vec<u32> {
 }
 
 #[test]
-fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
+fn the_holder_with_the_last_change_becomes_the_owner() {
     let map = three_with_id();
-    let term = map.slots().of(0).placed.term.0;
+    let term = map.slots().of(0).placement.term.0;
     let all = [
         kept(1, &map, NODE_1, term, position(term, 4)),
         kept(2, &map, NODE_1, term, position(term, 9)),
@@ -73,9 +73,13 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
     assert_eq!(next.check(), Ok(()));
     assert_eq!(next.epoch(), Epoch(map.epoch().0 + 1_000));
     assert_eq!(next.id(), map.id());
-    assert!(next.members().iter().all(|it| it.state == State::Down));
-    assert_eq!(next.slots().of(0).placed.owner, Some(NodeId(2)));
-    assert_eq!(next.slots().of(0).placed.term, Term(next.epoch().0));
+    assert!(
+        next.members()
+            .iter()
+            .all(|it| it.state == MemberState::Down)
+    );
+    assert_eq!(next.slots().of(0).placement.owner, Some(NodeId(2)));
+    assert_eq!(next.slots().of(0).placement.term, Term(next.epoch().0));
     // The slots of nodes 2 and 3 wait: neither has a copy.
     assert_eq!(
         planned.waiting,
@@ -84,7 +88,7 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
             (vec![NodeId(3), NodeId(1)], 5461)
         ])
     );
-    assert_eq!(next.slots().of(6000).placed.owner, Some(NodeId(2)));
+    assert_eq!(next.slots().of(6000).placement.owner, Some(NodeId(2)));
     // They return with new incarnations, and own the chosen slots.
     let mut back = registration(2, "zone-2", 1);
     back.incarnation = Incarnation(2);
@@ -94,15 +98,15 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
         at_ms: 60,
     };
     assert_eq!(
-        apply(&next, change).slots().of(0).placed.owner,
+        apply(&next, change).slots().of(0).placement.owner,
         Some(NodeId(2))
     );
 }
 
 #[test]
-fn copies_that_are_alike_stay_holders_and_the_owner_stays_the_owner() {
+fn holders_with_equal_copies_remain_and_the_owner_stays_the_owner() {
     let map = three_with_id();
-    let term = map.slots().of(0).placed.term.0;
+    let term = map.slots().of(0).placement.term.0;
     let all = [2, 1].map(|number| kept(number, &map, NODE_1, term, position(term, 9)));
     assert_eq!(holders(&plan(&all, None, None, &[]).unwrap(), 0), [1, 2]);
 }
@@ -126,13 +130,13 @@ fn an_older_disk_or_another_one_does_not_count() {
     };
     map = apply(&map, change);
     let old = kept(2, &map, SlotRange::ALL, 3, position(3, 99));
-    let term = map.slots().of(0).placed.term.0;
+    let term = map.slots().of(0).placement.term.0;
     let good = kept(1, &map, NODE_1, term, position(term, 4));
     let planned = plan(&[good.clone(), old.clone()], None, None, &[]).unwrap();
     assert!(!planned.answered[&old.node]);
     assert_eq!(holders(&planned, 0), [1]);
     assert_eq!(holders(&planned, 6000), [] as [u32; 0]);
-    let other = Kept {
+    let other = StoredState {
         identity: Some(Identity {
             disk: DiskId(99),
             incarnation: Incarnation(9),
@@ -144,7 +148,7 @@ fn an_older_disk_or_another_one_does_not_count() {
 }
 
 #[test]
-fn rows_of_a_later_term_than_the_map_knows_are_taken_and_counted() {
+fn rows_of_a_later_term_than_in_the_map_are_used_and_counted() {
     let map = three_with_id();
     let all = [
         kept(1, &map, NODE_1, 40, position(40, 4)),
@@ -156,13 +160,13 @@ fn rows_of_a_later_term_than_the_map_knows_are_taken_and_counted() {
 }
 
 #[test]
-fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
+fn an_unnecessary_or_impossible_recovery_is_rejected() {
     let map = three_with_id();
     let later = apply(
         &map,
         Change::MemberLeaving {
             node: NodeId(1),
-            leaving: Some(larder_cluster::map::Leaving::Drain),
+            leaving: Some(larder_cluster::map::Departure::Drain),
         },
     );
     let none = SlotRange::new(0, 0);
@@ -175,7 +179,7 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
     assert_eq!(planned.base.epoch(), later.epoch());
     let from_backup = plan(from_ref(&own), Some(&later), Some(&map), &[]).unwrap();
     assert_eq!(from_backup.source, None);
-    let stranger = Kept {
+    let stranger = StoredState {
         map: Some(later.clone().with_id(ClusterId(8))),
         ..newer
     };
@@ -185,7 +189,7 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
     let other = Map::new("test", map.settings().clone()).with_id(ClusterId(9));
     let planned = plan(&[stranger], None, Some(&other), &[]).unwrap();
     assert_eq!(planned.base.id(), ClusterId(8));
-    let bare = Kept {
+    let bare = StoredState {
         map: None,
         ..kept(1, &map, none, 3, position(3, 1))
     };
@@ -194,7 +198,7 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
 }
 
 #[test]
-fn a_holder_without_a_copy_begins_no_slot_while_another_holder_is_absent() {
+fn a_holder_without_a_copy_does_not_start_a_slot_while_another_holder_is_absent() {
     let map = three_with_id();
     // Nodes 1 and 2 are the holders. Node 1 handed over the slots after this copy of the map was made, and node 2 is absent.
     let bare = kept(1, &map, SlotRange::new(16_000, 16_000), 3, position(3, 1));
@@ -202,30 +206,30 @@ fn a_holder_without_a_copy_begins_no_slot_while_another_holder_is_absent() {
     assert_eq!(holders(&planned, 0), [2]);
     assert_eq!(planned.waiting[&vec![NodeId(2)]], NODE_1.count());
     let next = planned.map(&ChangeId::default(), 50).unwrap();
-    assert!(!next.slots().of(0).placed.is_holder(NodeId(1)));
+    assert!(!next.slots().of(0).placement.is_holder(NodeId(1)));
 }
 
 #[test]
-fn the_new_epoch_is_above_all_terms_and_marks_and_a_mark_that_no_copy_reaches_is_told() {
+fn the_new_epoch_exceeds_all_terms_and_marks_and_a_missing_epoch_is_reported() {
     let map = three_with_id();
     let old = kept(1, &map, NODE_1, 5_000, position(5_000, 1));
     let planned = plan(from_ref(&old), None, None, &[]).unwrap();
-    assert_eq!((planned.epoch, planned.missed), (Epoch(6_000), None));
+    assert_eq!((planned.epoch, planned.missing_epoch), (Epoch(6_000), None));
     // etcd has this exact map again, but another node applied a later one.
     let marks = [(map.id(), Epoch(9_000)), (ClusterId(99), Epoch(80_000))];
     let planned = plan(from_ref(&old), None, Some(&map), &marks).unwrap();
     assert_eq!(planned.epoch, Epoch(10_000));
-    assert_eq!(planned.missed, Some(Epoch(9_000)));
+    assert_eq!(planned.missing_epoch, Some(Epoch(9_000)));
 }
 
 #[test]
-fn rows_of_a_node_that_the_newest_copy_does_not_know_are_not_passed_over() {
+fn rows_of_a_node_missing_from_the_newest_copy_are_not_ignored() {
     let map = three_with_id();
     let known = kept(1, &map, NODE_1, 3, position(3, 1));
     let mut stranger = kept(4, &map, NODE_1, 9, position(9, 1));
     stranger.map = None;
     let why = plan(&[known, stranger], None, None, &[]).unwrap_err();
-    assert!(why.contains("does not know it"), "{why}");
+    assert!(why.contains("is not a member in the newest copy"), "{why}");
 }
 
 /// The random history of one slot on up to five nodes: writes, replicas that are dropped and filled, owners that move and die.
@@ -242,13 +246,13 @@ const SLOT: u16 = 77;
 impl History {
     fn new() -> History {
         let goals = vec![(SlotRange::ALL, vec![NodeId(1), NodeId(2)])];
-        let taken = Change::PlacementTaken {
+        let taken = Change::PlacementReplaced {
             goals,
             outputs: Vec::new(),
             from: 1,
         };
         let map = apply(&members(5, 2), taken).with_id(ClusterId(7));
-        let term = map.slots().of(SLOT).placed.term.0;
+        let term = map.slots().of(SLOT).placement.term.0;
         let logs = [1, 2].map(|node| (NodeId(node), (Vec::new(), term)));
         History {
             copies: (1..=5).map(|node| (NodeId(node), map.clone())).collect(),
@@ -263,7 +267,7 @@ impl History {
             return;
         };
         self.map = next;
-        let placed = self.map.slots().of(SLOT).placed.clone();
+        let placed = self.map.slots().of(SLOT).placement.clone();
         let (term, owner) = (placed.term.0, placed.owner.expect("somebody"));
         // Some nodes receive a map late. The owner has applied it before it acknowledges anything.
         for node in 1..=5 {
@@ -277,7 +281,7 @@ impl History {
             self.logs.insert(node, (log.clone(), term));
         }
         for node in (1..=5).map(NodeId) {
-            let is_known = placed.names(node) || self.copies[&node].epoch() < self.map.epoch();
+            let is_known = placed.includes(node) || self.copies[&node].epoch() < self.map.epoch();
             if !is_known {
                 self.logs.remove(&node);
             }
@@ -285,7 +289,7 @@ impl History {
     }
 
     fn write(&mut self, random: &mut Random) {
-        let placed = self.map.slots().of(SLOT).placed.clone();
+        let placed = self.map.slots().of(SLOT).placement.clone();
         let term = placed.term.0;
         let owner = placed.owner.expect("somebody");
         let mut reached = 1;
@@ -304,13 +308,13 @@ impl History {
     }
 
     fn step(&mut self, random: &mut Random) {
-        let placed = self.map.slots().of(SLOT).placed.clone();
+        let placed = self.map.slots().of(SLOT).placement.clone();
         let owner = placed.owner.expect("somebody");
         let node = NodeId(1 + random.below(5) as u32);
         let slots = vec![(SlotRange::ALL, node)];
-        let at = |out: Vec<NodeId>, into: Vec<Filling>| Change::SyncChanged {
-            by: By::Owner(owner),
-            slots: vec![larder_cluster::map::AtTerm {
+        let at = |out: Vec<NodeId>, into: Vec<ReplicaFill>| Change::SyncChanged {
+            by: SyncChangeOrigin::Owner(owner),
+            slots: vec![larder_cluster::map::SyncChange {
                 slots: SlotRange::ALL,
                 term: placed.term,
                 out,
@@ -330,16 +334,16 @@ impl History {
         }
     }
 
-    fn kept(&self, node: NodeId) -> Kept {
+    fn kept(&self, node: NodeId) -> StoredState {
         let none = SlotRange::new(0, 0);
         let mut kept = kept(node.0, &self.copies[&node], none, 0, position(0, 0));
         kept.copies.clear();
         if let Some((log, term)) = self.logs.get(&node) {
-            kept.copies.push(KeptCopy {
+            kept.copies.push(StoredCopy {
                 slot: SLOT,
                 term: Term(*term),
                 last: position(log.last().copied().unwrap_or(0), log.len() as u64),
-                is_whole: true,
+                is_complete: true,
             });
         }
         kept
@@ -347,7 +351,7 @@ impl History {
 }
 
 #[test]
-fn whoever_answers_with_the_newest_map_nothing_acknowledged_is_lost() {
+fn with_the_newest_map_no_acknowledged_write_is_lost() {
     let (mut chosen, mut waited) = (0, 0);
     for seed in 0..400 {
         let mut random = Random::new(seed);
@@ -364,12 +368,12 @@ fn whoever_answers_with_the_newest_map_nothing_acknowledged_is_lost() {
         {
             continue;
         }
-        let all: Vec<Kept> = answering.iter().map(|it| history.kept(*it)).collect();
+        let all: Vec<StoredState> = answering.iter().map(|it| history.kept(*it)).collect();
         let planned = plan(&all, None, None, &[]).unwrap();
         assert_eq!(planned.unconfirmed, 0, "seed {seed}");
         let found = holders(&planned, SLOT);
         if found.is_empty() {
-            let placed = &history.map.slots().of(SLOT).placed;
+            let placed = &history.map.slots().of(SLOT).placement;
             let absent = placed.holders().all(|it| !answering.contains(&it));
             assert!(absent, "seed {seed}: a holder has answered");
             waited += 1;

@@ -5,7 +5,7 @@ use larder_cluster::map::{Change, Map, NodeId, SlotRange, TextError};
 use crate::maps::{apply, members, three};
 
 #[test]
-fn the_text_of_a_map_is_written_down() {
+fn the_text_of_a_map_matches_the_recorded_one() {
     let map = three();
     let text = map.to_text();
     let expected = concat!(
@@ -26,10 +26,10 @@ fn the_text_of_a_map_is_written_down() {
 }
 
 #[test]
-fn fillings_and_goals_come_back_from_the_text() {
+fn fills_and_goals_survive_the_text_form() {
     let map = apply(
         &three(),
-        Change::PlacementTaken {
+        Change::PlacementReplaced {
             goals: vec![(SlotRange::new(10, 20), vec![NodeId(3), NodeId(2)])],
             outputs: vec![(SlotRange::ALL, NodeId(2))],
             from: 8,
@@ -46,7 +46,7 @@ fn fillings_and_goals_come_back_from_the_text() {
 }
 
 #[test]
-fn a_field_that_is_not_known_is_refused_by_name_and_another_format_by_its_number() {
+fn an_unknown_field_or_format_is_rejected() {
     let text = three().to_text();
     let with = |old: &str, new: &str| Map::from_text(&text.replacen(old, new, 1)).expect_err(new);
 
@@ -67,7 +67,7 @@ fn a_field_that_is_not_known_is_refused_by_name_and_another_format_by_its_number
 }
 
 #[test]
-fn a_text_that_breaks_an_invariant_is_refused_with_its_number() {
+fn a_text_that_violates_an_invariant_is_rejected_with_its_number() {
     let text = three().to_text();
     let stores =
         r#""placed_from":7,"stores":{"s":{"next":2,"live":{"version":2,"source":"","digest":""}}}"#;
@@ -128,7 +128,7 @@ fn a_map_of_a_thousand_members_fits_into_one_request_of_etcd() {
     for length in [16, 1] {
         map = apply(
             &members(1000, 3),
-            Change::PlacementTaken {
+            Change::PlacementReplaced {
                 goals: goals(length),
                 outputs: Vec::new(),
                 from: 1,

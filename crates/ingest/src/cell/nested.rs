@@ -4,14 +4,14 @@
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 
-use super::shape::Shape;
-use super::text::{Text, write_text};
+use super::shape::FieldShape;
+use super::text::{TextForm, write_text};
 use super::value::{Value, value_of};
 use crate::emit::{Emit, base64};
 
 /// Writes the value at `row` with its nesting. Stops when `out` is full.
 pub(crate) fn emit_cell<E: Emit>(
-    shape: &Shape,
+    shape: &FieldShape,
     array: &dyn Array,
     row: usize,
     out: &mut E,
@@ -67,7 +67,7 @@ pub(crate) fn emit_value<E: Emit>(value: &Value<'_>, out: &mut E) -> Result<(), 
 fn emit_map<E: Emit>(
     array: &dyn Array,
     row: usize,
-    shape: &Shape,
+    shape: &FieldShape,
     out: &mut E,
 ) -> Result<(), String> {
     let entries = array.as_map().value(row);
@@ -82,9 +82,9 @@ fn emit_map<E: Emit>(
         match value_of(shape.child(0), names.as_ref(), index)? {
             Value::Bytes(bytes) => base64(&mut name, bytes),
             value => match write_text(&value, &mut name) {
-                Text::Written => {}
-                Text::Null => return Err("a map has a key that is null".into()),
-                Text::Nested(what) => return Err(format!("a map has a key that is {what}")),
+                TextForm::Written => {}
+                TextForm::Null => return Err("a map has a key that is null".into()),
+                TextForm::Nested(what) => return Err(format!("a map has a key that is {what}")),
             },
         }
         let name = String::from_utf8(name).expect("bytes were written in base64");

@@ -5,10 +5,10 @@ use arrow_schema::{DataType, Field};
 
 /// The metadata of a column's fields beyond their Arrow types, level by level.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shape {
+pub(crate) struct FieldShape {
     pub(super) meaning: Meaning,
     /// The items of a list, the fields of a struct or union, or the keys and values of a map.
-    children: Vec<Shape>,
+    children: Vec<FieldShape>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +21,7 @@ pub(super) enum Meaning {
     Bool,
 }
 
-pub(super) static PLAIN: Shape = Shape {
+pub(super) static PLAIN: FieldShape = FieldShape {
     meaning: Meaning::Plain,
     children: Vec::new(),
 };
@@ -39,12 +39,12 @@ pub(crate) fn with_note(field: &Field, (key, value): (&str, &str)) -> Field {
     field.clone().with_metadata(notes)
 }
 
-impl Shape {
+impl FieldShape {
     /// Returns the shape of a column's field.
     ///
     /// # Errors
     /// For a type without a lossless form, with advice.
-    pub fn of(field: &Field) -> Result<Shape, String> {
+    pub fn of(field: &Field) -> Result<FieldShape, String> {
         let note = |key: &str| field.metadata().get(key).map(String::as_str);
         if let Some(reason) = note(REFUSED_NOTE) {
             return Err(reason.to_owned());
@@ -56,7 +56,7 @@ impl Shape {
             );
         }
         let is_uuid = extension == Some(UUID_NOTE.1) || note("logicalType") == Some("uuid");
-        let mut shape = Shape::of_type(field.data_type())?;
+        let mut shape = FieldShape::of_type(field.data_type())?;
         match encoded_type(field.data_type()) {
             DataType::FixedSizeBinary(16) if is_uuid => shape.meaning = Meaning::Uuid,
             DataType::Int8 if extension == Some("arrow.bool8") => shape.meaning = Meaning::Bool,
@@ -65,27 +65,27 @@ impl Shape {
         Ok(shape)
     }
 
-    fn of_type(data_type: &DataType) -> Result<Shape, String> {
+    fn of_type(data_type: &DataType) -> Result<FieldShape, String> {
         let children = match data_type {
-            DataType::Dictionary(_, values) => return Shape::of_type(values),
-            DataType::RunEndEncoded(_, values) => return Shape::of(values),
+            DataType::Dictionary(_, values) => return FieldShape::of_type(values),
+            DataType::RunEndEncoded(_, values) => return FieldShape::of(values),
             DataType::List(item)
             | DataType::LargeList(item)
             | DataType::FixedSizeList(item, _)
             | DataType::ListView(item)
-            | DataType::LargeListView(item) => vec![Shape::of(item)?],
+            | DataType::LargeListView(item) => vec![FieldShape::of(item)?],
             DataType::Struct(fields) => {
                 let mut names: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
                 names.sort_unstable();
                 if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
                     return Err(format!(
-                        "it is a struct with two fields named {:?}; give each its own name",
+                        "it is a struct with two fields named {:?}; rename one",
                         twice[0]
                     ));
                 }
                 fields
                     .iter()
-                    .map(|field| Shape::of(field))
+                    .map(|field| FieldShape::of(field))
                     .collect::<Result<_, _>>()?
             }
             DataType::Map(entries, _) => match entries.data_type() {
@@ -95,23 +95,23 @@ impl Shape {
                             "it is a map whose keys are {what}; keys of a map must be text, numbers, dates or bytes"
                         ));
                     }
-                    vec![Shape::of(&fields[0])?, Shape::of(&fields[1])?]
+                    vec![FieldShape::of(&fields[0])?, FieldShape::of(&fields[1])?]
                 }
                 _ => return Err("it is a map whose entries are not a key and a value each".into()),
             },
             DataType::Union(fields, _) => fields
                 .iter()
-                .map(|(_, field)| Shape::of(field))
+                .map(|(_, field)| FieldShape::of(field))
                 .collect::<Result<_, _>>()?,
             _ => Vec::new(),
         };
-        Ok(Shape {
+        Ok(FieldShape {
             meaning: Meaning::Plain,
             children,
         })
     }
 
-    pub(super) fn child(&self, index: usize) -> &Shape {
+    pub(super) fn child(&self, index: usize) -> &FieldShape {
         self.children.get(index).unwrap_or(&PLAIN)
     }
 }

@@ -5,7 +5,7 @@ use crate::emit::{Emit, Json};
 use crate::time::{write_date, write_duration, write_instant, write_interval, write_time_of_day};
 
 /// The result of writing a text form.
-pub(crate) enum Text {
+pub(crate) enum TextForm {
     Written,
     Null,
     /// A list, map or struct, by its common name: it has no text form.
@@ -13,12 +13,12 @@ pub(crate) enum Text {
 }
 
 /// Appends a value as plain text: bytes and strings unchanged, numbers as in JSON, instants in ISO 8601.
-pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
+pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> TextForm {
     match value {
-        Value::Null => return Text::Null,
-        Value::List(..) => return Text::Nested("a list"),
-        Value::Struct(..) => return Text::Nested("a struct"),
-        Value::Map(..) => return Text::Nested("a map"),
+        Value::Null => return TextForm::Null,
+        Value::List(..) => return TextForm::Nested("a list"),
+        Value::Struct(..) => return TextForm::Nested("a struct"),
+        Value::Map(..) => return TextForm::Nested("a map"),
         Value::Bool(value) => Json::scalar(out).bool(*value),
         Value::Int(value) => Json::scalar(out).int(*value),
         Value::UInt(value) => Json::scalar(out).uint(*value),
@@ -38,7 +38,7 @@ pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
         Value::Bytes(bytes) => out.extend_from_slice(bytes),
         Value::Uuid(bytes) => write_uuid(out, bytes),
         Value::Date(days) => write_date(out, *days),
-        Value::Instant {
+        Value::Timestamp {
             value,
             ticks,
             is_zoned,
@@ -46,14 +46,14 @@ pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
         Value::TimeOfDay(value, ticks) => write_time_of_day(out, *value, *ticks),
         Value::Duration(value, ticks) => write_duration(out, *value, *ticks),
         Value::Interval(interval) => write_interval(out, *interval),
-        Value::Decimal(Digits::Of128(digits), scale) => {
+        Value::Decimal(Digits::I128(digits), scale) => {
             write_decimal(out, &digits.to_string(), *scale);
         }
-        Value::Decimal(Digits::Of256(digits), scale) => {
+        Value::Decimal(Digits::I256(digits), scale) => {
             write_decimal(out, &digits.to_string(), *scale);
         }
     }
-    Text::Written
+    TextForm::Written
 }
 
 /// Returns the name of a float that JSON cannot represent as a number.
@@ -90,19 +90,22 @@ fn write_decimal(out: &mut Vec<u8>, digits: &str, scale: i8) {
         }
         None => digits,
     };
-    let behind = usize::try_from(scale).unwrap_or(0);
-    let whole = digits.len().saturating_sub(behind);
-    if whole == 0 {
+    let fraction_digits = usize::try_from(scale).unwrap_or(0);
+    let integer_digits = digits.len().saturating_sub(fraction_digits);
+    if integer_digits == 0 {
         out.push(b'0');
     }
-    out.extend_from_slice(&digits.as_bytes()[..whole]);
+    out.extend_from_slice(&digits.as_bytes()[..integer_digits]);
     if scale < 0 && digits != "0" {
         out.resize(out.len() + usize::from(scale.unsigned_abs()), b'0');
     }
-    if behind > 0 {
+    if fraction_digits > 0 {
         out.push(b'.');
-        out.resize(out.len() + behind - (digits.len() - whole), b'0');
-        out.extend_from_slice(&digits.as_bytes()[whole..]);
+        out.resize(
+            out.len() + fraction_digits - (digits.len() - integer_digits),
+            b'0',
+        );
+        out.extend_from_slice(&digits.as_bytes()[integer_digits..]);
     }
 }
 
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_show_every_digit_of_their_scale() {
+    fn decimals_have_every_digit_of_their_scale() {
         let shown = |digits: &str, scale| {
             let mut out = Vec::new();
             write_decimal(&mut out, digits, scale);

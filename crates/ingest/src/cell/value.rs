@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::i256;
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
-use super::shape::{Meaning, PLAIN, Shape};
+use super::shape::{FieldShape, Meaning, PLAIN};
 use crate::time::{Interval, Ticks};
 
 /// A decoded value.
@@ -23,7 +23,7 @@ pub(crate) enum Value<'a> {
     Bytes(&'a [u8]),
     Uuid(&'a [u8]),
     Date(i64),
-    Instant {
+    Timestamp {
         value: i64,
         ticks: Ticks,
         is_zoned: bool,
@@ -32,15 +32,15 @@ pub(crate) enum Value<'a> {
     Duration(i64, Ticks),
     Interval(Interval),
     Decimal(Digits, i8),
-    List(ArrayRef, &'a Shape),
-    Struct(&'a dyn Array, usize, &'a Shape),
-    Map(&'a dyn Array, usize, &'a Shape),
+    List(ArrayRef, &'a FieldShape),
+    Struct(&'a dyn Array, usize, &'a FieldShape),
+    Map(&'a dyn Array, usize, &'a FieldShape),
 }
 
 /// A decimal's unscaled number.
 pub(crate) enum Digits {
-    Of128(i128),
-    Of256(i256),
+    I128(i128),
+    I256(i256),
 }
 
 /// Returns the value at `row`.
@@ -48,7 +48,7 @@ pub(crate) enum Digits {
 /// # Errors
 /// For a value that its own type does not permit.
 pub(crate) fn value_of<'a>(
-    shape: &'a Shape,
+    shape: &'a FieldShape,
     array: &'a dyn Array,
     row: usize,
 ) -> Result<Value<'a>, String> {
@@ -109,7 +109,7 @@ pub(crate) fn value_of<'a>(
             }
             Value::Date(millis.div_euclid(DAY_MILLIS))
         }
-        DataType::Timestamp(unit, zone) => Value::Instant {
+        DataType::Timestamp(unit, zone) => Value::Timestamp {
             value: by_unit!(
                 unit,
                 TimestampSecondType,
@@ -167,17 +167,13 @@ pub(crate) fn value_of<'a>(
             }
         }),
         DataType::Decimal32(_, scale) => {
-            Value::Decimal(Digits::Of128(at!(Decimal32Type).into()), *scale)
+            Value::Decimal(Digits::I128(at!(Decimal32Type).into()), *scale)
         }
         DataType::Decimal64(_, scale) => {
-            Value::Decimal(Digits::Of128(at!(Decimal64Type).into()), *scale)
+            Value::Decimal(Digits::I128(at!(Decimal64Type).into()), *scale)
         }
-        DataType::Decimal128(_, scale) => {
-            Value::Decimal(Digits::Of128(at!(Decimal128Type)), *scale)
-        }
-        DataType::Decimal256(_, scale) => {
-            Value::Decimal(Digits::Of256(at!(Decimal256Type)), *scale)
-        }
+        DataType::Decimal128(_, scale) => Value::Decimal(Digits::I128(at!(Decimal128Type)), *scale),
+        DataType::Decimal256(_, scale) => Value::Decimal(Digits::I256(at!(Decimal256Type)), *scale),
         DataType::Dictionary(..) => {
             let index = dictionary_index(array, row)?;
             return value_of(shape, array.as_any_dictionary().values().as_ref(), index);

@@ -24,16 +24,16 @@ pub(crate) mod types;
 
 use std::sync::Arc;
 
+use crate::chunk::{Boundary, Cutter, LongChunkGuard};
 use crate::csv::parse::{Cells, parse_plain, parse_quoted};
 use crate::csv::scan::outside_quotes;
 use crate::csv::types::{CellType, EmitJson};
-use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Json, MessagePack};
 use crate::error::{At, Fault, FaultKind, one_line};
 use crate::key::end_part;
 use crate::options::InputOptions;
 use crate::plan::{FolderColumns, Plan, PlanValue};
-use crate::rows::{Made, Rows};
+use crate::rows::{AssembledRow, Rows};
 use crate::run::{Task, Tasks};
 
 /// The number of bits of the sequence number for a line within its chunk, which limits a chunk to this many lines.
@@ -102,7 +102,7 @@ impl CsvFile {
             let head = head.strip_prefix(BOM).unwrap_or(head);
             let head = &head[lines_before_records(head, comment)..];
             // If there are only empty lines and comments, no further reading is necessary.
-            head.is_empty() || parse::holds_record(head, syntax(head))
+            head.is_empty() || parse::has_complete_record(head, syntax(head))
         })?;
         let begin = if head.starts_with(BOM) { BOM.len() } else { 0 };
         head.drain(..begin);
@@ -114,7 +114,7 @@ impl CsvFile {
             let bytes = blank + begin;
             if !self.cutter.has_ended() {
                 return Err(Fault::file(format!(
-                    "its first {bytes} bytes are empty lines and comments; leave them out with a number of lines to skip"
+                    "its first {bytes} bytes are empty lines and comments; omit them with a number of lines to skip"
                 )));
             }
             return Ok(None);
@@ -232,7 +232,7 @@ pub(crate) fn check_encoding(head: &[u8]) -> Result<(), Fault> {
     }
     if head.iter().take(1024).any(|byte| *byte == 0) {
         return Err(Fault::file(
-            "it holds zero bytes near its begin, so it is not text; name its format if it is another",
+            "it contains zero bytes near its beginning, so it is not text; specify its format if it is another one",
         ));
     }
     Ok(())
@@ -298,7 +298,7 @@ struct CsvTask {
     begin: usize,
     has_quotes: bool,
     chunk: u64,
-    _turn: Option<Turn>,
+    _turn: Option<LongChunkGuard>,
 }
 
 impl Task for CsvTask {
@@ -337,7 +337,7 @@ pub(crate) fn push_row<'d, C: Cells<'d>>(
         return rows.push(seq, cells.cell(*key), cells.cell(*value));
     }
     rows.assemble(seq, |key, value, bytes_max| {
-        make(dialect, cells, key, value, bytes_max)
+        assemble_row(dialect, cells, key, value, bytes_max)
     })
 }
 
@@ -353,17 +353,17 @@ fn text_of<'c, 'd>(
     }
 }
 
-fn make<'d, C: Cells<'d>>(
+fn assemble_row<'d, C: Cells<'d>>(
     dialect: &Dialect,
     cells: &C,
     key: &mut Vec<u8>,
     value: &mut Vec<u8>,
     bytes_max: usize,
-) -> Result<Made<'static>, Fault> {
+) -> Result<AssembledRow<'static>, Fault> {
     let plan = &dialect.plan;
     let is_null = |column: &&usize| text_of(dialect, cells, **column).is_none();
     if let Some(column) = plan.key.iter().find(is_null) {
-        return Ok(Made::NullKey(format!(
+        return Ok(AssembledRow::NullKey(format!(
             "key column {:?} is null",
             plan.names[*column]
         )));
@@ -393,7 +393,7 @@ fn make<'d, C: Cells<'d>>(
             emit_cells(dialect, others, cells, &mut out)?;
         }
     }
-    Ok(Made::Row)
+    Ok(AssembledRow::Row)
 }
 
 fn emit_cells<'d, C: Cells<'d>>(

@@ -91,7 +91,7 @@ fn is_comment(dialect: &Dialect, data: &[u8], record_begin: usize) -> bool {
 
 /// The position of a field's text: in the chunk, or unescaped in the scratch buffer.
 #[derive(Clone, Copy)]
-struct Place {
+struct FieldPosition {
     in_scratch: bool,
     begin: usize,
     end: usize,
@@ -100,7 +100,7 @@ struct Place {
 struct QuotedCells<'d, 'f> {
     data: &'d [u8],
     scratch: &'f [u8],
-    places: &'f [Place],
+    places: &'f [FieldPosition],
 }
 
 impl<'d> Cells<'d> for QuotedCells<'d, '_> {
@@ -155,7 +155,7 @@ pub(crate) fn parse_quoted(
 }
 
 /// Returns whether the first record ends in `data`.
-pub(crate) fn holds_record(data: &[u8], syntax: Syntax) -> bool {
+pub(crate) fn has_complete_record(data: &[u8], syntax: Syntax) -> bool {
     // An open quote may be closed later.
     let end = Record::default().read(data, 0, syntax);
     end.is_ok_and(|end| data[..end].ends_with(b"\n"))
@@ -179,7 +179,7 @@ pub(crate) fn first_record(data: &[u8], syntax: Syntax) -> Result<(Vec<Vec<u8>>,
 
 #[derive(Default)]
 struct Record {
-    places: Vec<Place>,
+    places: Vec<FieldPosition>,
     scratch: Vec<u8>,
     has_quotes: bool,
     /// The first malformed field: its position in the chunk, and the reason.
@@ -205,7 +205,7 @@ impl Record {
                 let end = field_end(data, at, delimiter);
                 let text_end = without_cr(data, at, end);
                 (
-                    Place {
+                    FieldPosition {
                         in_scratch: false,
                         begin: at,
                         end: text_end,
@@ -223,10 +223,15 @@ impl Record {
     }
 
     /// Reads the field that begins with a quote at `at`.
-    fn quoted(&mut self, data: &[u8], at: usize, syntax: Syntax) -> Result<(Place, usize), Fault> {
+    fn quoted(
+        &mut self,
+        data: &[u8],
+        at: usize,
+        syntax: Syntax,
+    ) -> Result<(FieldPosition, usize), Fault> {
         let Some(closing) = closing_quote(data, at + 1, syntax.escape) else {
             let line = line_of(data, at);
-            return Err(Fault::data(At::Line(line), never_closed(&data[at..])));
+            return Err(Fault::data(At::Line(line), unclosed_quote(&data[at..])));
         };
         let end = field_end(data, closing + 1, syntax.delimiter);
         let rest = &data[closing + 1..without_cr(data, closing + 1, end)];
@@ -242,7 +247,7 @@ impl Record {
         let escape = syntax.escape.unwrap_or(b'"');
         if memchr(escape, text).is_none() {
             return Ok((
-                Place {
+                FieldPosition {
                     in_scratch: false,
                     begin: at + 1,
                     end: closing,
@@ -260,7 +265,7 @@ impl Record {
         }
         self.scratch.extend_from_slice(text);
         Ok((
-            Place {
+            FieldPosition {
                 in_scratch: true,
                 begin,
                 end: self.scratch.len(),
@@ -313,13 +318,13 @@ const BACKSLASH: &str = "; if the file escapes quotes with a backslash, as Spark
 
 /// Returns the message for the unclosed quote with which `text` begins.
 #[cold]
-pub(crate) fn never_closed(text: &[u8]) -> String {
+pub(crate) fn unclosed_quote(text: &[u8]) -> String {
     let advice = match memchr::memmem::find(text, b"\\\"") {
         Some(_) => BACKSLASH,
         None => "; close it, or double it if it is part of the text",
     };
     format!(
-        "a quote opens here and is never closed: the rest of the file is part of its field, so no row behind it can be told apart or skipped to{advice}"
+        "a quote opens here and is never closed: the rest of the file is part of its field, so later rows cannot be recognized or skipped{advice}"
     )
 }
 

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_quote_ends_no_field() {
+    fn an_escaped_quote_does_not_end_a_field() {
         let end = |text: &[u8]| scan(text, syntax(Some(b'\\'), None)).records_end;
         assert_eq!(end(b"a,\"x\\\"\ny\"\nb"), Some(10));
         assert_eq!(end(b"a,\"x\\\\\"\n\"y\n"), Some(8));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_in_comments_open_nothing() {
+    fn quotes_in_comments_do_not_open_a_field() {
         let text = b"#\"open\na,\"x\ny\"\n# it's \"\nb,\"c";
         let found = scan(text, syntax(None, Some(b'#')));
         assert_eq!(found.open_quote, Some(text.len() - 2));

@@ -18,11 +18,11 @@ use arrow_ipc::{
 use arrow_schema::SchemaRef;
 use larder_types::ByteSize;
 
-use crate::error::{At, Fault, undecodable};
+use crate::error::{At, Fault, decode_fault};
 use crate::plan::FolderColumns;
 use crate::record_batch::{BatchPlan, push_batch};
 use crate::rows::Rows;
-use crate::run::{Budget, Claim};
+use crate::run::{Budget, MemoryClaim};
 
 /// The state of decoding one file or stream.
 pub(super) struct Decoder {
@@ -31,7 +31,7 @@ pub(super) struct Decoder {
     schema: Option<(SchemaRef, BatchPlan)>,
     dictionaries: HashMap<i64, ArrayRef>,
     /// The size of each dictionary.
-    kept: BTreeMap<i64, u64>,
+    dictionary_bytes: BTreeMap<i64, u64>,
     /// The number of rows decoded so far.
     row: u64,
 }
@@ -43,7 +43,7 @@ impl Decoder {
             folder,
             schema: None,
             dictionaries: HashMap::new(),
-            kept: BTreeMap::new(),
+            dictionary_bytes: BTreeMap::new(),
             row: 0,
         }
     }
@@ -56,7 +56,7 @@ impl Decoder {
     /// Sets the columns.
     pub fn schema(&mut self, schema: SchemaMessage<'_>, rows: &Rows<'_>) -> Result<(), Fault> {
         if self.schema.is_some() {
-            return Err(Fault::file("it holds two schemas; the file is damaged"));
+            return Err(Fault::file("it has two schemas; the file is damaged"));
         }
         if schema.endianness() == Endianness::Big {
             return Err(Fault::file(
@@ -64,7 +64,7 @@ impl Decoder {
                  read and write it again on a little-endian one (Arrow's own libraries swap the bytes)",
             ));
         }
-        let schema = try_fb_to_schema(schema).map_err(|e| undecodable(&e))?;
+        let schema = try_fb_to_schema(schema).map_err(|e| decode_fault(&e))?;
         let plan = BatchPlan::new(schema.fields(), &self.folder, rows.options)?;
         self.schema = Some((Arc::new(schema), plan));
         Ok(())
@@ -73,7 +73,7 @@ impl Decoder {
     /// Returns whether the message replaces an earlier dictionary with the same id.
     pub fn replaces_dictionary(&self, message: &Message<'_>) -> bool {
         let dictionary = message.header_as_dictionary_batch();
-        dictionary.is_some_and(|it| !it.isDelta() && self.kept.contains_key(&it.id()))
+        dictionary.is_some_and(|it| !it.isDelta() && self.dictionary_bytes.contains_key(&it.id()))
     }
 
     /// Waits for memory, reads a message's body from `reader`, and decodes it.
@@ -85,9 +85,9 @@ impl Decoder {
         rows: &mut Rows<'_>,
     ) -> Result<(), Fault> {
         let at = self.at();
-        let kept = self.kept.values().sum();
+        let kept = self.dictionary_bytes.values().sum();
         let budget = rows.budget;
-        let mut claim = Reckoned::of(message, body_bytes, kept)
+        let mut claim = MemoryEstimate::of(message, body_bytes, kept)
             .claim(budget)
             .map_err(|fault| fault.or_at(at))?;
         let mut body = Vec::new();
@@ -109,7 +109,11 @@ impl Decoder {
             claim =
                 claim_batch(budget, kept + body_bytes + bytes).map_err(|fault| fault.or_at(at))?;
         }
-        keep_dictionary(&mut self.kept, message, bytes.unwrap_or(body_bytes));
+        keep_dictionary(
+            &mut self.dictionary_bytes,
+            message,
+            bytes.unwrap_or(body_bytes),
+        );
         let decoded = self.decode(message, &Buffer::from_vec(body), rows);
         drop(claim);
         decoded.map_err(|fault| fault.or_at(at))
@@ -131,12 +135,12 @@ impl Decoder {
         let version = message.version();
         if let Some(dictionary) = message.header_as_dictionary_batch() {
             return read_dictionary(body, dictionary, schema, &mut self.dictionaries, &version)
-                .map_err(|e| undecodable(&e));
+                .map_err(|e| decode_fault(&e));
         }
         let batch = message.header_as_record_batch().ok_or_else(|| {
             let kind = message.header_type().variant_name().unwrap_or("unknown");
             Fault::file(format!(
-                "it holds a message of type {kind}, which is not supported"
+                "it has a message of type {kind}, which is not supported"
             ))
         })?;
         let columns = plan.columns();
@@ -148,7 +152,7 @@ impl Decoder {
             Some(&columns),
             &version,
         )
-        .map_err(|e| undecodable(&e))?;
+        .map_err(|e| decode_fault(&e))?;
         push_batch(&batch, plan, self.file, self.row, rows)?;
         self.row += batch.num_rows() as u64;
         Ok(())
@@ -161,34 +165,34 @@ impl Decoder {
 }
 
 fn no_schema() -> Fault {
-    Fault::file("it holds no schema; it is damaged or empty")
+    Fault::file("it has no schema; it is damaged or empty")
 }
 
 /// The estimated memory for a message, before its body is read.
-struct Reckoned {
+struct MemoryEstimate {
     /// The minimum: packed buffers are seldom larger than their contents.
     least: u64,
     /// The probable size: packed buffers have their unpacked sizes in the body.
     likely: u64,
 }
 
-impl Reckoned {
+impl MemoryEstimate {
     /// Estimates the memory; `kept` is the size of the file's dictionaries.
-    fn of(message: &Message<'_>, body_bytes: u64, kept: u64) -> Reckoned {
+    fn of(message: &Message<'_>, body_bytes: u64, kept: u64) -> MemoryEstimate {
         let is_packed = batch_of(message).is_some_and(|batch| batch.compression().is_some());
         let (least, likely) = if is_packed { (2, 8) } else { (1, 1) };
-        Reckoned {
+        MemoryEstimate {
             least: body_bytes.saturating_mul(least).saturating_add(kept),
             likely: body_bytes.saturating_mul(likely).saturating_add(kept),
         }
     }
 
-    fn claim<'b>(&self, budget: &'b Budget) -> Result<Claim<'b>, Fault> {
+    fn claim<'b>(&self, budget: &'b Budget) -> Result<MemoryClaim<'b>, Fault> {
         claim_batch(budget, self.likely.min(budget.total()).max(self.least))
     }
 }
 
-fn claim_batch(budget: &Budget, bytes: u64) -> Result<Claim<'_>, Fault> {
+fn claim_batch(budget: &Budget, bytes: u64) -> Result<MemoryClaim<'_>, Fault> {
     budget.claim(bytes).ok_or_else(|| {
         Fault::memory(
             format!(
@@ -215,9 +219,7 @@ fn unpacked_bytes(message: &Message<'_>, body: &[u8]) -> Result<Option<u64>, Fau
         let begin = usize::try_from(buffer.offset()).ok();
         let prefix = begin
             .and_then(|begin| body.get(begin..)?.first_chunk::<8>())
-            .ok_or_else(|| {
-                Fault::file("a buffer lies outside of its batch; the file is damaged")
-            })?;
+            .ok_or_else(|| Fault::file("a buffer is outside its batch; the file is damaged"))?;
         // A buffer that would not become smaller is stored unpacked, with size -1.
         let size = match i64::from_le_bytes(*prefix) {
             -1 => buffer.length(),
@@ -251,7 +253,7 @@ pub(super) fn prefix_bytes(head: &[u8]) -> usize {
 
 pub(super) fn message_of(head: &[u8]) -> Result<Message<'_>, Fault> {
     let message = head.get(prefix_bytes(head)..).unwrap_or_default();
-    root_as_message(message).map_err(|e| undecodable(&e))
+    root_as_message(message).map_err(|e| decode_fault(&e))
 }
 
 fn batch_of<'m>(message: &Message<'m>) -> Option<RecordBatchMessage<'m>> {

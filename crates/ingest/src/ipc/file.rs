@@ -10,7 +10,7 @@ use arrow_ipc::{Block, Footer, root_as_footer};
 use super::align::with_aligned_counts;
 use super::decode::{Decoder, message_of, prefix_bytes, unreadable};
 use super::{FILE_MAGIC, METADATA_BYTES_MAX};
-use crate::error::{Fault, undecodable};
+use crate::error::{Fault, decode_fault};
 use crate::parquet::FileReader;
 use crate::plan::FolderColumns;
 use crate::rows::Rows;
@@ -60,7 +60,7 @@ impl FileTask {
         let outside = || {
             Fault::data(
                 decoder.at(),
-                "a message lies outside of the file; it is damaged, write it again",
+                "a message is outside the file; the file is damaged, write it again",
             )
         };
         let begin = u64::try_from(block.offset()).map_err(|_| outside())?;
@@ -97,7 +97,7 @@ impl FileTask {
 impl Task for FileTask {
     fn run(self: Box<Self>, file: u64, _data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
         let footer = self.footer()?;
-        let footer: Footer<'_> = root_as_footer(&footer).map_err(|e| undecodable(&e))?;
+        let footer: Footer<'_> = root_as_footer(&footer).map_err(|e| decode_fault(&e))?;
         let mut decoder = Decoder::new(file, Arc::clone(&self.folder));
         if let Some(schema) = footer.schema() {
             decoder.schema(schema, rows)?;

@@ -38,7 +38,7 @@ fn avro_file(schema: &str, row: &[u8]) -> (tempfile::TempDir, std::path::PathBuf
 }
 
 #[test]
-fn types_of_avro_whose_stored_form_says_nothing_are_refused_where_they_are_read() {
+fn ambiguous_avro_types_are_rejected_when_they_are_read() {
     // 12.50 as Avro's Java library writes it: the bytes of the digits, then the scale.
     let big_decimal = r#"{"type":"bytes","logicalType":"big-decimal"}"#;
     let list = format!(r#"{{"type":"array","items":["null",{big_decimal}]}}"#);
@@ -52,11 +52,11 @@ fn types_of_avro_whose_stored_form_says_nothing_are_refused_where_they_are_read(
             r#"{{"type":"record","name":"r","fields":[{{"name":"k","type":"long"}},{{"name":"v","type":{field}}}]}}"#
         );
         let (_folder, path) = avro_file(&schema, row);
-        for wanted in [
+        for input in [
             options(&path, "k", column("v")),
             options(&path, "k", ValueSpec::Json),
         ] {
-            let error = texts(&wanted).unwrap_err();
+            let error = texts(&input).unwrap_err();
             assert!(
                 error.contains("column \"v\" cannot be read") && error.contains(what),
                 "{error}"
@@ -67,7 +67,7 @@ fn types_of_avro_whose_stored_form_says_nothing_are_refused_where_they_are_read(
 }
 
 #[test]
-fn an_avro_record_that_holds_itself_is_refused_by_name() {
+fn a_recursive_avro_record_is_rejected_by_name() {
     for (schema, column_name, record) in [
         (
             r#"{"type":"record","name":"LongList","namespace":"org.acme","fields":[
@@ -93,7 +93,7 @@ fn an_avro_record_that_holds_itself_is_refused_by_name() {
 }
 
 #[test]
-fn a_logical_type_that_is_not_known_is_passed_over() {
+fn an_unknown_logical_type_is_ignored() {
     let schema = r#"{"type":"record","name":"r","fields":[{"name":"k","type":"long"},
         {"name":"v","type":{"type":"long","logicalType":"acme-money"}}]}"#;
     let (_folder, path) = avro_file(schema, &[0x02, 0x0e]);
@@ -101,7 +101,7 @@ fn a_logical_type_that_is_not_known_is_passed_over() {
 }
 
 #[test]
-fn a_record_that_is_used_twice_does_not_hold_itself() {
+fn a_record_that_is_used_twice_is_not_recursive() {
     let schema = r#"{"type":"record","name":"r","namespace":"org.acme","fields":[
         {"name":"k","type":"long"},
         {"name":"a","type":{"type":"record","name":"P","fields":[{"name":"x","type":"long"}]}},

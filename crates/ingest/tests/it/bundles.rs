@@ -62,7 +62,7 @@ fn bundles(rows: &Rows, bundle_bytes_max: usize, open_bytes_max: usize) -> Vec<R
     };
     let bundling = BundleOptions {
         partition_of: Box::new(partition_of),
-        written: Box::new(|value, out| out.extend_from_slice(value)),
+        write_value: Box::new(|value, out| out.extend_from_slice(value)),
         targets: (0..PARTITIONS).map(target_of).collect(),
         bundle_bytes_max,
         open_bytes_max,
@@ -72,9 +72,9 @@ fn bundles(rows: &Rows, bundle_bytes_max: usize, open_bytes_max: usize) -> Vec<R
 }
 
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<(String, String)>>>);
+struct CollectSink(Arc<Mutex<Vec<(String, String)>>>);
 
-impl RowSink for Kept {
+impl RowSink for CollectSink {
     fn row(&mut self, _: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         let mut rows = self.0.lock().expect("no panic");
@@ -84,7 +84,7 @@ impl RowSink for Kept {
 }
 
 fn read(batches: Vec<RecordBatch>, threads: usize) -> Result<Vec<(String, String)>, String> {
-    let kept = Kept::default();
+    let kept = CollectSink::default();
     let batches = Batches::new(batches[0].schema(), batches);
     let sink = || -> Result<Box<dyn RowSink>, SinkError> { Ok(Box::new(kept.clone())) };
     let done = ingest_bundles(batches, threads, &sink).map_err(|error| error.to_string())?;
@@ -143,22 +143,22 @@ fn every_row_is_in_one_bundle_of_its_partition() {
 }
 
 #[test]
-fn a_bundle_that_is_damaged_or_missing_is_refused() {
-    let whole = bundle_of([(&b"k"[..], &b"v"[..])]);
+fn a_damaged_or_missing_bundle_is_rejected() {
+    let complete = bundle_of([(&b"k"[..], &b"v"[..])]);
     let batch = |name: &str, column: ArrayRef| {
         vec![RecordBatch::try_from_iter([(name, column)]).expect("a column")]
     };
     let of = |bytes: &[u8]| batch(BUNDLE_COLUMN, Arc::new(BinaryArray::from_vec(vec![bytes])));
-    assert_eq!(read(of(&whole), 1), Ok(vec![("k".into(), "v".into())]));
+    assert_eq!(read(of(&complete), 1), Ok(vec![("k".into(), "v".into())]));
     for wrong in [
-        of(&whole[..whole.len() - 1]),
+        of(&complete[..complete.len() - 1]),
         of(b"\xff\xff\xff\xff"),
         batch(BUNDLE_COLUMN, Arc::new(Int32Array::from(vec![1]))),
         batch(
             BUNDLE_COLUMN,
             Arc::new(BinaryArray::from_opt_vec(vec![None])),
         ),
-        batch("rows", Arc::new(BinaryArray::from_vec(vec![&whole]))),
+        batch("rows", Arc::new(BinaryArray::from_vec(vec![&complete]))),
     ] {
         let refused = read(wrong, 1).expect_err("it is no bundle");
         assert!(refused.contains("a bundle of rows is damaged"), "{refused}");

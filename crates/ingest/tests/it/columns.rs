@@ -311,7 +311,7 @@ fn arrow_file(extension: &str, values: &ArrayRef) -> (tempfile::TempDir, std::pa
 }
 
 #[test]
-fn every_line_of_the_table_of_columns_is_true_in_every_type_that_it_names() {
+fn every_line_of_the_column_table_holds_for_every_type_it_names() {
     for line in COLUMNS {
         for example in line.examples {
             for (extension, values) in variants(line, example) {
@@ -420,7 +420,7 @@ fn golden(file: &str) -> std::path::PathBuf {
 const ID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
 #[test]
-fn a_parquet_file_of_duckdb_reads_as_duckdb_shows_it() {
+fn a_parquet_file_of_duckdb_reads_like_duckdbs_output() {
     // The output of DuckDB 2.0.0 with CAST(... AS VARCHAR), and larder's form of the same values.
     let spelled = |shown: &str| shown.replace(' ', "T").replace("+00", "Z");
     for (name, duckdb, ours) in [
@@ -472,7 +472,7 @@ fn a_parquet_file_of_duckdb_reads_as_duckdb_shows_it() {
 }
 
 #[test]
-fn an_arrow_file_of_pyarrow_reads_as_pyarrow_shows_it() {
+fn an_arrow_file_of_pyarrow_reads_like_pyarrows_output() {
     check_golden(
         "pyarrow.arrow",
         "large",
@@ -523,7 +523,7 @@ fn an_arrow_file_of_pyarrow_reads_as_pyarrow_shows_it() {
 }
 
 #[test]
-fn local_arrow_and_parquet_files_count_in_the_bytes_that_were_read() {
+fn local_arrow_and_parquet_files_are_counted_in_bytes_read() {
     for (file, key) in [("pyarrow.arrow", "id"), ("duckdb.parquet", "id")] {
         let path = golden(file);
         let (_, summary) = rows_of(&options(&path, key, ValueSpec::Json)).unwrap();
@@ -536,7 +536,7 @@ fn local_arrow_and_parquet_files_count_in_the_bytes_that_were_read() {
 }
 
 #[test]
-fn an_avro_file_of_fastavro_reads_as_fastavro_shows_it() {
+fn an_avro_file_of_fastavro_reads_like_fastavros_output() {
     check_golden(
         "fastavro.avro",
         "text",
@@ -561,7 +561,7 @@ fn an_avro_file_of_fastavro_reads_as_fastavro_shows_it() {
 }
 
 #[test]
-fn what_cannot_be_read_faithfully_is_refused_by_name() {
+fn columns_that_cannot_be_read_without_loss_are_rejected_by_name() {
     for (file, key, parts) in [
         (
             "big_endian.arrows",
@@ -618,7 +618,7 @@ fn what_cannot_be_read_faithfully_is_refused_by_name() {
 }
 
 #[test]
-fn a_key_that_is_a_list_a_struct_or_a_map_is_called_so() {
+fn a_nested_key_is_rejected_with_its_type() {
     for (line, what) in [("list", "a list"), ("struct", "a struct"), ("map", "a map")] {
         let line = COLUMNS.iter().find(|column| column.name == line).unwrap();
         for (extension, values) in variants(line, &line.examples[0]) {
@@ -631,30 +631,30 @@ fn a_key_that_is_a_list_a_struct_or_a_map_is_called_so() {
 }
 
 #[test]
-fn an_extension_type_that_is_not_known_is_passed_over() {
+fn an_unknown_extension_type_is_ignored() {
     let (_folder, path) = arrow_file("acme.money", &array(Int64Array::from(vec![7])));
     assert_eq!(texts(&options(&path, "k", column("v"))).unwrap(), ["1=7"]);
 }
 
 #[test]
-fn an_arrow_file_with_a_schema_and_no_batch_is_whole() {
+fn an_arrow_file_with_a_schema_and_no_batch_is_valid() {
     for file in ["empty.arrow", "empty.arrows"] {
         let path = golden(file);
         let (rows, summary) = rows_of(&options(&path, "id", column("u64"))).unwrap();
         assert!(rows.is_empty() && summary.rows == 0, "{file}");
         let error = texts(&options(&path, "nope", column("u64"))).unwrap_err();
         assert!(error.contains("there is no column \"nope\""), "{error}");
-        let whole = std::fs::read(&path).unwrap();
+        let complete = std::fs::read(&path).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let cut = folder.path().join(file);
-        std::fs::write(&cut, &whole[..whole.len() / 3]).unwrap();
+        std::fs::write(&cut, &complete[..complete.len() / 3]).unwrap();
         let error = texts(&options(&cut, "id", column("u64"))).unwrap_err();
         assert!(error.contains("cut off"), "{error}");
     }
 }
 
 #[test]
-fn rows_of_nulls_alone_are_rows_though_their_batch_has_no_bytes() {
+fn rows_with_only_nulls_are_read_from_a_batch_without_bytes() {
     let (_folder, path) = {
         let schema = Arc::new(Schema::new(vec![Field::new("v", DataType::Null, true)]));
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![array(NullArray::new(3))]);
@@ -666,7 +666,7 @@ fn rows_of_nulls_alone_are_rows_though_their_batch_has_no_bytes() {
         std::fs::write(&path, stream.into_inner().unwrap()).unwrap();
         (folder, path)
     };
-    let mut wanted = options(&path, "v", column("v"));
-    wanted.null_key = larder_ingest::NullPolicy::Skip;
-    assert_eq!(rows_of(&wanted).unwrap().1.skipped, 3);
+    let mut input = options(&path, "v", column("v"));
+    input.null_key = larder_ingest::NullPolicy::Skip;
+    assert_eq!(rows_of(&input).unwrap().1.skipped, 3);
 }

@@ -73,14 +73,14 @@ fn a_header_may_be_longer_than_a_chunk() {
 }
 
 #[test]
-fn a_refusal_is_one_line_whatever_the_header_holds() {
+fn an_error_is_one_line_for_any_header() {
     let (_folder, path) = file("t.csv", b"\"a\nb\",c\n1,2\n");
     let error = texts(&options(&path, "k", column("v"))).unwrap_err();
     assert!(error.ends_with("the columns are a\\nb, c"), "{error}");
 }
 
 #[test]
-fn what_is_refused_and_where() {
+fn errors_name_the_line() {
     check_error("k,v\na,1\nb\n", "line 3");
     check_error("k,v\na,1\nb,2,3\n", "3 fields");
     check_error("k,v\n\"a\nx\",1\nb\n", "line 4");
@@ -92,7 +92,7 @@ fn what_is_refused_and_where() {
 }
 
 #[test]
-fn text_after_a_closing_quote_is_refused_with_its_line_and_column() {
+fn text_after_a_closing_quote_is_rejected_with_its_line_and_column() {
     check_error(
         "k,v\n\"a\"x,1\n",
         "line 2: column 1: text follows the closing quote, which is byte 3 of the line",
@@ -110,12 +110,12 @@ fn text_after_a_closing_quote_is_refused_with_its_line_and_column() {
 }
 
 #[test]
-fn an_escape_character_stands_before_quotes_and_before_itself() {
+fn an_escape_character_escapes_quotes_and_itself() {
     let texts_with = |content: &str, escape| {
         let (_folder, path) = file("t.csv", content.as_bytes());
-        let mut wanted = options(&path, "k", column("v"));
-        wanted.escape = escape;
-        texts(&wanted)
+        let mut input = options(&path, "k", column("v"));
+        input.escape = escape;
+        texts(&input)
     };
     let spark = "k,v\na,\"x\\\"y\"\nb,\"\\\"\\\\\"\nc,C:\\x\nd,\"1,\\n\"\ne,\"\"\nf,\"p\\\"\nq\"\n";
     assert_eq!(
@@ -133,7 +133,7 @@ fn an_escape_character_stands_before_quotes_and_before_itself() {
 }
 
 #[test]
-fn lines_that_end_with_cr_alone_are_refused_and_not_taken_for_none() {
+fn lines_that_end_with_cr_alone_are_rejected() {
     for content in [
         "k,v\ra,1\rb,2\r",
         "k,v\r\ra,1",
@@ -149,13 +149,13 @@ fn lines_that_end_with_cr_alone_are_refused_and_not_taken_for_none() {
     check("\"k\",v\r\na,\"x\ry\"\r\nb,2\r", &["a=x\ry", "b=2"]);
     let with = |change: &dyn Fn(&mut larder_ingest::InputOptions)| {
         let (_folder, path) = file("t.csv", b"#made by hand\rk,v\ra,1\r");
-        let mut wanted = options(&path, "k", column("v"));
-        change(&mut wanted);
-        texts(&wanted).unwrap_err()
+        let mut input = options(&path, "k", column("v"));
+        change(&mut input);
+        texts(&input).unwrap_err()
     };
     for error in [
-        with(&|wanted| wanted.skip_lines = 1),
-        with(&|wanted| wanted.comment = Some(b'#')),
+        with(&|input| input.skip_lines = 1),
+        with(&|input| input.comment = Some(b'#')),
     ] {
         assert!(error.contains("carriage return (CR)"), "{error}");
     }
@@ -164,42 +164,42 @@ fn lines_that_end_with_cr_alone_are_refused_and_not_taken_for_none() {
 #[test]
 fn keys_values_and_nulls() {
     let (_folder, path) = file("t.csv", b"a,b,c\n1,2,3\n,,4\n5,,\"q\"\"\n\"\n");
-    let mut wanted = options(&path, "a,b", ValueSpec::Json);
-    assert!(texts(&wanted).unwrap_err().contains("line 3"));
+    let mut input = options(&path, "a,b", ValueSpec::Json);
+    assert!(texts(&input).unwrap_err().contains("line 3"));
     // An empty text is not null.
-    wanted.null_key = NullPolicy::Skip;
-    assert!(texts(&wanted).unwrap_err().contains("line 3"));
+    input.null_key = NullPolicy::Skip;
+    assert!(texts(&input).unwrap_err().contains("line 3"));
     let (_folder, path) = file("t.csv", b"a,b,c\n1,2,3\n5,,\"q\"\"\n\"\n");
-    wanted.inputs = options(&path, "a,b", ValueSpec::Json).inputs;
+    input.inputs = options(&path, "a,b", ValueSpec::Json).inputs;
     assert_eq!(
-        texts(&wanted).unwrap(),
+        texts(&input).unwrap(),
         ["1:2={\"c\":\"3\"}", "5:={\"c\":\"q\\\"\\n\"}"]
     );
-    wanted.key_separator = b'|';
-    wanted.value = ValueSpec::MessagePack;
-    assert_eq!(rows_of(&wanted).unwrap().0[0].2, b"\x81\xa1c\xa13");
-    wanted.header = Some(false);
-    wanted.key = vec!["1".into()];
-    wanted.value = column("3");
-    assert_eq!(texts(&wanted).unwrap()[0], "a=c");
-    wanted.value_bytes_max = 0;
-    assert!(texts(&wanted).unwrap_err().contains("line 1"));
+    input.key_separator = b'|';
+    input.value = ValueSpec::MessagePack;
+    assert_eq!(rows_of(&input).unwrap().0[0].2, b"\x81\xa1c\xa13");
+    input.header = Some(false);
+    input.key = vec!["1".into()];
+    input.value = column("3");
+    assert_eq!(texts(&input).unwrap()[0], "a=c");
+    input.value_bytes_max = 0;
+    assert!(texts(&input).unwrap_err().contains("line 1"));
 }
 
 #[test]
-fn lines_are_skipped_and_comments_left_out_and_errors_still_name_the_line() {
+fn skipped_lines_and_comments_count_in_the_lines_of_errors() {
     let content = b"junk\n\"more junk\n\n#c\nk,v\na,1\n# \"x\nb\n";
     let (_folder, path) = file("t.csv", content);
-    let mut wanted = options(&path, "k", column("v"));
-    (wanted.skip_lines, wanted.comment) = (2, Some(b'#'));
-    let error = texts(&wanted).unwrap_err();
+    let mut input = options(&path, "k", column("v"));
+    (input.skip_lines, input.comment) = (2, Some(b'#'));
+    let error = texts(&input).unwrap_err();
     assert!(
         error.contains("line 8") && error.contains("1 field"),
         "{error}"
     );
     let (_folder, path) = file("t.csv", &content[..content.len() - 2]);
-    wanted.inputs = options(&path, "k", column("v")).inputs;
-    assert_eq!(texts(&wanted).unwrap(), ["a=1"]);
+    input.inputs = options(&path, "k", column("v")).inputs;
+    assert_eq!(texts(&input).unwrap(), ["a=1"]);
 
     // Errors for an open quote, and for a header that is not UTF-8, also have the file's line numbers.
     for (content, line) in [
@@ -207,8 +207,8 @@ fn lines_are_skipped_and_comments_left_out_and_errors_still_name_the_line() {
         (b"junk\njunk\n#c\n\nk,\xff\na,1\n", "line 5"),
     ] {
         let (_folder, path) = file("t.csv", content);
-        wanted.inputs = options(&path, "k", column("v")).inputs;
-        let error = texts(&wanted).unwrap_err();
+        input.inputs = options(&path, "k", column("v")).inputs;
+        let error = texts(&input).unwrap_err();
         assert!(error.contains(line), "{error}");
     }
 
@@ -228,7 +228,7 @@ fn lines_are_skipped_and_comments_left_out_and_errors_still_name_the_line() {
 }
 
 #[test]
-fn a_cell_that_is_not_of_its_type_is_refused_with_its_column_and_line() {
+fn a_cell_of_the_wrong_type_is_rejected_with_its_column_and_line() {
     use larder_ingest::CellType;
     for (cell_type, cell) in [
         (CellType::Int, "1.5"),
@@ -239,21 +239,21 @@ fn a_cell_that_is_not_of_its_type_is_refused_with_its_column_and_line() {
         (CellType::Json, "{"),
     ] {
         let (_folder, path) = file("t.csv", format!("k;v\na;\nb;{cell}\n").as_bytes());
-        let mut wanted = options(&path, "k", ValueSpec::Json);
-        wanted.types = vec![("v".into(), cell_type)];
-        let error = texts(&wanted).unwrap_err();
+        let mut input = options(&path, "k", ValueSpec::Json);
+        input.types = vec![("v".into(), cell_type)];
+        let error = texts(&input).unwrap_err();
         assert!(
             error.contains("line 3") && error.contains("\"v\""),
             "{cell}: {error}"
         );
     }
     let (_folder, path) = file("t.csv", b"k,v\na,007\n");
-    let mut wanted = options(&path, "k", ValueSpec::MessagePack);
-    wanted.types = vec![("v".into(), CellType::Int)];
-    assert_eq!(rows_of(&wanted).unwrap().0[0].2, b"\x81\xa1v\x07");
-    wanted.types = vec![("w".into(), CellType::Int)];
+    let mut input = options(&path, "k", ValueSpec::MessagePack);
+    input.types = vec![("v".into(), CellType::Int)];
+    assert_eq!(rows_of(&input).unwrap().0[0].2, b"\x81\xa1v\x07");
+    input.types = vec![("w".into(), CellType::Int)];
     assert!(
-        texts(&wanted)
+        texts(&input)
             .unwrap_err()
             .contains("there is no column \"w\"")
     );
@@ -266,7 +266,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn packed_files_load_in_whole_or_not_at_all() {
+fn compressed_files_load_completely_or_fail() {
     let content: String = (0..20_000).map(|i| format!("k{i},value {i}\n")).collect();
     let (first, second) = content.split_at(content.len() / 2);
     let members = [
@@ -301,23 +301,23 @@ fn threads_and_chunks_do_not_change_the_rows() {
         content.push_str(&format!("{i},{value}\n"));
     }
     let (_folder, path) = file("t.csv", content.as_bytes());
-    let mut wanted = options(&path, "k", column("v"));
-    wanted.memory = ByteSize(64 << 10);
-    wanted.threads = 1;
-    let (alone, _) = rows_of(&wanted).unwrap();
+    let mut input = options(&path, "k", column("v"));
+    input.memory = ByteSize(64 << 10);
+    input.threads = 1;
+    let (alone, _) = rows_of(&input).unwrap();
     assert_eq!(alone.len(), 60_000);
     assert!(alone.windows(2).all(|pair| {
         let number =
             |row: &crate::support::Row| String::from_utf8_lossy(&row.1).parse::<u64>().unwrap();
         number(&pair[0]) + 1 == number(&pair[1])
     }));
-    wanted.threads = 4;
-    assert_eq!(rows_of(&wanted).unwrap().0, alone);
+    input.threads = 4;
+    assert_eq!(rows_of(&input).unwrap().0, alone);
     // An error in a late chunk still has the right line: each multiple of 7 takes two lines.
     content.push_str("bad\n");
     std::fs::write(&path, &content).unwrap();
     let line = content.lines().count();
-    let error = texts(&wanted).unwrap_err();
+    let error = texts(&input).unwrap_err();
     assert!(
         error.contains(&format!("line {line}:")),
         "{error}, not line {line}"
@@ -401,11 +401,11 @@ proptest! {
             }
         }
         let (_folder, path) = file("t.csv", text.as_bytes());
-        let mut wanted = options(&path, "k", column("v"));
-        wanted.escape = escape;
+        let mut input = options(&path, "k", column("v"));
+        input.escape = escape;
         for column_index in [1, 2] {
-            wanted.value = column(["k", "v", "w"][column_index]);
-            let (found, _) = rows_of(&wanted).unwrap();
+            input.value = column(["k", "v", "w"][column_index]);
+            let (found, _) = rows_of(&input).unwrap();
             let expected = &oracle(text.as_bytes(), escape)[1..];
             prop_assert_eq!(found.len(), expected.len());
             for (row, record) in found.iter().zip(expected) {

@@ -15,7 +15,7 @@ fn table(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn folders_of_a_table_are_columns_of_its_rows() {
+fn the_folders_of_a_table_are_columns_of_its_rows() {
     let folder = table(&[
         ("_SUCCESS", ""),
         (".part-0.csv.crc", "crc"),
@@ -83,7 +83,7 @@ fn every_format_has_the_columns_of_its_folders() {
 }
 
 #[test]
-fn folders_that_name_different_columns_are_no_table() {
+fn folders_with_different_columns_are_rejected() {
     let folder = table(&[
         ("day=1/a.csv", "id\n1\n"),
         ("day=1/hour=2/b.csv", "id\n1\n"),

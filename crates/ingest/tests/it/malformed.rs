@@ -5,12 +5,12 @@ use std::sync::Mutex;
 use larder_ingest::{Format, InputOptions, RowSink, SinkError, ingest_text};
 
 #[derive(Default)]
-struct Seen {
+struct Collected {
     rows: Vec<String>,
     malformed: Vec<(u64, String)>,
 }
 
-struct Sink<'a>(&'a Mutex<Seen>);
+struct Sink<'a>(&'a Mutex<Collected>);
 
 impl RowSink for Sink<'_> {
     fn row(&mut self, _seq: u64, _key: &[u8], value: &[u8]) -> Result<(), SinkError> {
@@ -59,7 +59,7 @@ fn check(format: Format, text: &str, rows: &[&str], malformed: &[(u64, &str)]) {
 }
 
 #[test]
-fn malformed_lines_are_left_out_and_each_has_one_place() {
+fn malformed_lines_are_skipped_and_each_is_reported_once() {
     let rows = [r#"{"a":"1","b":"2"}"#, r#"{"a":"5","b":"6"}"#];
     check(Format::Csv, "a,b\n1,2\n3\n5,6\n", &rows, &[(3, "1 field")]);
     check(
@@ -77,7 +77,7 @@ fn malformed_lines_are_left_out_and_each_has_one_place() {
 }
 
 #[test]
-fn a_quote_that_is_never_closed_ends_a_load_that_leaves_out_malformed_lines_and_says_why() {
+fn an_unclosed_quote_is_an_error_even_when_malformed_lines_are_skipped() {
     let options = InputOptions {
         whole_rows: true,
         skip_malformed: true,
@@ -88,7 +88,7 @@ fn a_quote_that_is_never_closed_ends_a_load_that_leaves_out_malformed_lines_and_
     let loaded = ingest_text(text, Format::Csv, &options, 1 << 20, Box::new(Sink(&seen)));
     let error = loaded.unwrap_err().to_string();
     assert!(
-        error.contains("line 2") && error.contains("no row behind it"),
+        error.contains("line 2") && error.contains("later rows cannot be recognized"),
         "{error}"
     );
 }

@@ -41,13 +41,13 @@ fn stream(compression: Option<CompressionType>, rows: usize) -> Vec<u8> {
 
 /// Checks the minimum memory that the run reports, for any number of threads; the run succeeds with it, and not with
 /// much less.
-fn check_needs(wanted: &InputOptions, rows: u64, at_most: u64) {
-    let mut wanted = wanted.clone();
-    wanted.memory = ByteSize(64 << 10);
+fn check_needs(input: &InputOptions, rows: u64, at_most: u64) {
+    let mut input = input.clone();
+    input.memory = ByteSize(64 << 10);
     let mut needs = Vec::new();
     for threads in [1, 2, 16] {
-        wanted.threads = threads;
-        match rows_of(&wanted).unwrap_err() {
+        input.threads = threads;
+        match rows_of(&input).unwrap_err() {
             Error::Memory {
                 needed_bytes: Some(bytes),
                 available_bytes,
@@ -63,39 +63,39 @@ fn check_needs(wanted: &InputOptions, rows: u64, at_most: u64) {
     assert_eq!(needs.len(), 1, "{needs:?}");
     assert!(needs[0] <= at_most, "{needs:?}");
     for threads in [1, 16] {
-        wanted.threads = threads;
-        wanted.memory = ByteSize(at_most);
-        assert_eq!(rows_of(&wanted).unwrap().1.rows, rows);
+        input.threads = threads;
+        input.memory = ByteSize(at_most);
+        assert_eq!(rows_of(&input).unwrap().1.rows, rows);
     }
 }
 
 #[test]
-fn an_arrow_batch_takes_its_bytes_and_no_more() {
+fn an_arrow_batch_needs_only_its_bytes() {
     let bytes = stream(None, 3000);
     let (_folder, path) = file("t.arrows", &bytes);
     check_needs(&options(&path, "id", column("v")), 3000, bytes.len() as u64);
 }
 
 #[test]
-fn a_packed_arrow_batch_takes_what_it_unpacks_to() {
+fn a_compressed_arrow_batch_needs_its_unpacked_size() {
     let bytes = stream(Some(CompressionType::ZSTD), 3000);
     assert!(bytes.len() < 100_000, "{}", bytes.len());
     let (_folder, path) = file("t.arrows", &bytes);
-    let wanted = options(&path, "id", column("v"));
-    let mut little = wanted.clone();
+    let input = options(&path, "id", column("v"));
+    let mut little = input.clone();
     little.memory = ByteSize(2 * MIB);
     let error = rows_of(&little).unwrap_err();
     assert!(
         matches!(&error, Error::Memory { needed_bytes: Some(n), .. } if (3_000_000..3_200_000).contains(n)),
         "{error}"
     );
-    let mut enough = wanted;
+    let mut enough = input;
     enough.memory = ByteSize(4 * MIB);
     assert_eq!(rows_of(&enough).unwrap().1.rows, 3000);
 }
 
 #[test]
-fn an_avro_block_takes_no_more_than_the_memory() {
+fn an_avro_block_stays_within_the_memory() {
     let batch = batch(3000);
     let mut writer =
         arrow_avro::writer::AvroWriter::new(Vec::new(), batch.schema().as_ref().clone()).unwrap();
@@ -111,7 +111,7 @@ fn an_avro_block_takes_no_more_than_the_memory() {
 }
 
 #[test]
-fn a_parquet_page_takes_its_bytes_and_no_more() {
+fn a_parquet_page_needs_only_its_bytes() {
     let batch = batch(3000);
     let properties = parquet::file::properties::WriterProperties::builder()
         .set_data_page_size_limit(64 << 20)
@@ -131,21 +131,21 @@ fn a_parquet_page_takes_its_bytes_and_no_more() {
 }
 
 #[test]
-fn a_line_beyond_the_memory_says_so() {
+fn a_line_beyond_the_memory_is_reported() {
     let line = format!("{{\"id\":1,\"v\":\"{}\"}}\n", "x".repeat(5 << 20));
     for (name, content) in [
         ("t.jsonl", line.clone()),
         ("t.csv", format!("id,v\n1,{}\n", "x".repeat(5 << 20))),
     ] {
         let (_folder, path) = file(name, content.as_bytes());
-        let mut wanted = options(&path, "id", column("v"));
-        wanted.memory = ByteSize(2 * MIB);
-        let error = rows_of(&wanted).unwrap_err();
+        let mut input = options(&path, "id", column("v"));
+        input.memory = ByteSize(2 * MIB);
+        let error = rows_of(&input).unwrap_err();
         assert!(
             matches!(&error, Error::Memory { .. }) && error.to_string().contains(name),
             "{error}"
         );
-        wanted.memory = ByteSize(8 * MIB);
-        assert_eq!(rows_of(&wanted).unwrap().1.rows, 1);
+        input.memory = ByteSize(8 * MIB);
+        assert_eq!(rows_of(&input).unwrap().1.rows, 1);
     }
 }

@@ -136,7 +136,7 @@ fn parquet_files() {
 }
 
 #[test]
-fn pages_larger_than_the_memory_are_refused_before_they_are_unpacked() {
+fn pages_larger_than_the_memory_are_rejected_before_they_are_unpacked() {
     let long: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(8 << 20)]));
     let batch = RecordBatch::try_from_iter([("id", long)]).unwrap();
     let mut bytes = Vec::new();
@@ -144,9 +144,9 @@ fn pages_larger_than_the_memory_are_refused_before_they_are_unpacked() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     let (_folder, path) = write("t.parquet", &bytes);
-    let mut wanted = options(&path, "id", ValueSpec::Json);
-    wanted.memory = ByteSize(1 << 20);
-    let error = texts(&wanted).unwrap_err();
+    let mut input = options(&path, "id", ValueSpec::Json);
+    input.memory = ByteSize(1 << 20);
+    let error = texts(&input).unwrap_err();
     assert!(
         error.contains("memory") && error.contains("row group 1"),
         "{error}"

@@ -119,7 +119,7 @@ fn with_dictionaries_at_zero(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_dictionary_that_is_said_to_begin_at_byte_0_begins_where_the_column_does() {
+fn a_dictionary_offset_of_0_is_replaced_by_the_columns_start() {
     let (_folder, path) = file(&with_dictionaries_at_zero(&phones()));
     assert_eq!(
         texts(&options(&path, "id", ValueSpec::Json)).unwrap(),
@@ -135,7 +135,7 @@ fn golden(name: &str) -> std::path::PathBuf {
 
 /// Dremio 3.2 wrote such footers.
 #[test]
-fn a_footer_with_fields_of_other_types_than_the_format_has_is_read_without_them() {
+fn footer_fields_of_unexpected_types_are_ignored() {
     let path = golden("dremio.parquet");
     let rows = texts(&options(&path, "l_partkey", column("l_partkey"))).unwrap();
     assert_eq!(rows, ["1552=1552"; 39]);
@@ -143,7 +143,7 @@ fn a_footer_with_fields_of_other_types_than_the_format_has_is_read_without_them(
 
 /// Rust's parquet crate left the count 0 before version 0.4.
 #[test]
-fn row_groups_have_rows_if_the_footer_says_that_the_file_has_none() {
+fn a_row_count_of_0_in_the_footer_is_replaced_by_that_of_the_row_groups() {
     let rows = texts(&options(golden("no_row_count.parquet"), "id", column("id"))).unwrap();
     assert_eq!(rows, ["1=1", "2=2", "3=3", "4=4", "5=5", "6=6"]);
     let rows = options(golden("no_row_count.parquet"), "id", ValueSpec::Json);
@@ -191,8 +191,8 @@ fn rows_share_the_value_of_a_dictionary() {
     let bytes = one_value_many_rows(1 << 20, 3000);
     assert!(bytes.len() < 1 << 20);
     let (_folder, path) = file(&bytes);
-    let mut wanted = options(&path, "id", column("v"));
-    wanted.memory = ByteSize(8 << 20);
+    let mut input = options(&path, "id", column("v"));
+    input.memory = ByteSize(8 << 20);
     let sums = std::sync::Mutex::new((0, 0));
     struct Count<'s>(&'s std::sync::Mutex<(u64, u64)>);
     impl larder_ingest::RowSink for Count<'_> {
@@ -203,12 +203,12 @@ fn rows_share_the_value_of_a_dictionary() {
             Ok(())
         }
     }
-    larder_ingest::ingest(&wanted, &|| Ok(Box::new(Count(&sums))), &|_| {}).unwrap();
+    larder_ingest::ingest(&input, &|| Ok(Box::new(Count(&sums))), &|_| {}).unwrap();
     assert_eq!(*sums.lock().unwrap(), (3000, 3000 << 20));
 }
 
 #[test]
-fn a_run_ends_within_a_batch_when_its_sink_says_so() {
+fn a_run_ends_within_a_batch_when_its_sink_fails() {
     let (_folder, path) = file(&one_value_many_rows(1 << 20, 3000));
     let rows = std::sync::atomic::AtomicU64::new(0);
     struct Stop<'s>(&'s std::sync::atomic::AtomicU64);
@@ -221,19 +221,19 @@ fn a_run_ends_within_a_batch_when_its_sink_says_so() {
             Err("enough".into())
         }
     }
-    let wanted = options(&path, "id", column("v"));
-    let error = larder_ingest::ingest(&wanted, &|| Ok(Box::new(Stop(&rows))), &|_| {});
+    let input = options(&path, "id", column("v"));
+    let error = larder_ingest::ingest(&input, &|| Ok(Box::new(Stop(&rows))), &|_| {});
     assert!(error.unwrap_err().to_string().contains("enough"));
     // A megabyte each: four of them are passed on between two calls of `check`.
     assert_eq!(rows.load(std::sync::atomic::Ordering::Relaxed), 4);
 }
 
 #[test]
-fn a_value_that_memory_does_not_take_is_refused_before_it_is_made() {
+fn a_value_that_exceeds_the_memory_is_rejected_before_it_is_built() {
     let (_folder, path) = file(&one_value_many_rows(1 << 20, 2));
-    let mut wanted = options(&path, "id", ValueSpec::Json);
-    wanted.value_bytes_max = 1 << 20;
-    let error = rows_of(&wanted).unwrap_err();
+    let mut input = options(&path, "id", ValueSpec::Json);
+    input.value_bytes_max = 1 << 20;
+    let error = rows_of(&input).unwrap_err();
     assert!(
         matches!(&error, larder_ingest::Error::Memory { available_bytes, .. } if *available_bytes == 1 << 20),
         "{error}"

@@ -15,9 +15,9 @@ fn load(path: &Path) -> Result<u64, String> {
     };
     let mut last = probe.clone();
     for column in columns.split(", ") {
-        let mut wanted = options(path, column, ValueSpec::Json);
-        wanted.null_key = NullPolicy::Skip;
-        match rows_of(&wanted) {
+        let mut input = options(path, column, ValueSpec::Json);
+        input.null_key = NullPolicy::Skip;
+        match rows_of(&input) {
             Ok((_, summary)) => return Ok(summary.rows + summary.skipped),
             Err(error) => last = error.to_string(),
         }
@@ -59,7 +59,7 @@ fn good_files_load_with_all_their_rows() {
 
 /// These have no column that can be a key, except inside others: they are rejected only for that reason.
 #[test]
-fn files_of_lists_and_structs_only_say_so() {
+fn files_with_only_nested_columns_are_reported() {
     for name in [
         "parquet-good/list_columns.parquet",
         "parquet-good/nested_structs.rust.parquet",
@@ -73,7 +73,7 @@ fn files_of_lists_and_structs_only_say_so() {
 }
 
 #[test]
-fn bad_files_are_refused_by_name() {
+fn bad_files_are_rejected_by_name() {
     for name in [
         "parquet-bad/ARROW-GH-41317.parquet",
         "parquet-bad/ARROW-GH-45185.parquet",
@@ -107,7 +107,7 @@ fn bad_files_are_refused_by_name() {
 }
 
 #[test]
-fn odd_files_load_or_are_refused_without_a_panic() {
+fn unusual_files_load_or_are_rejected_without_a_panic() {
     for name in [
         "parquet-bad/ARROW-GH-43605.parquet",
         "parquet-bad/incorrect_map_schema.parquet",

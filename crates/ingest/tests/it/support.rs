@@ -71,7 +71,7 @@ pub fn column(name: &str) -> ValueSpec {
 
 /// Returns a real data file; `None`, with a message, if it is absent.
 pub fn real_data(name: &str) -> Option<PathBuf> {
-    larder_testing::data(&format!("ingest/{name}"))
+    larder_testing::external_data(&format!("ingest/{name}"))
 }
 
 /// Returns the files of a tar archive that is packed with zstd: names and contents.

@@ -54,9 +54,9 @@ fn width(name: &str) -> usize {
 
 fn check(path: &Path, name: &str) -> Result<(), String> {
     if name.contains(".csv") {
-        let mut wanted = options(path, "id", column("text"));
-        wanted.escape = name.contains("escape").then_some(b'\\');
-        let found = texts(&wanted)?;
+        let mut input = options(path, "id", column("text"));
+        input.escape = name.contains("escape").then_some(b'\\');
+        let found = texts(&input)?;
         return if found == TEXTS {
             Ok(())
         } else {
@@ -70,8 +70,8 @@ fn check(path: &Path, name: &str) -> Result<(), String> {
     for ((_, key, value), (expected_key, expected)) in found.0.iter().zip(rows()) {
         let value: serde_json::Map<String, Value> = serde_json::from_slice(value).unwrap();
         let is_same = |(name, cell): (&String, &Value)| expected.get(name) == Some(cell);
-        let is_whole = value.len() == width(name) && value.iter().all(is_same);
-        if key != expected_key.as_bytes() || !is_whole {
+        let is_complete = value.len() == width(name) && value.iter().all(is_same);
+        if key != expected_key.as_bytes() || !is_complete {
             return Err(format!("{} is {value:?}", String::from_utf8_lossy(key)));
         }
     }
@@ -79,7 +79,7 @@ fn check(path: &Path, name: &str) -> Result<(), String> {
 }
 
 #[test]
-fn the_same_table_is_read_from_every_writer_and_option() {
+fn a_table_reads_the_same_from_every_writer_and_option() {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/writers.tar.zst");
     let files = untar(&archive);
     assert!(files.len() > 180, "{} files", files.len());

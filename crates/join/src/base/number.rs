@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_by_size_and_before_text() {
+    fn numbers_sort_by_value_and_before_text() {
         let mut values = [&b"b"[..], b"10", b"3", b"7", b"a", b"-1"];
         values.sort_by(|a, b| compare(a, b));
         assert_eq!(values, [&b"-1"[..], b"3", b"7", b"10", b"a", b"b"]);

@@ -16,7 +16,7 @@ use larder_types::{SLOTS, leading_column, row_slot};
 use crate::base::key_range::{KeyRange, common_prefix};
 
 /// The owner of a slot without an owner.
-pub const NOBODY: u16 = u16::MAX;
+pub const NO_OWNER: u16 = u16::MAX;
 
 /// One of several engines, identified by its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,16 +31,16 @@ pub struct Shard {
 /// The owner of each slot.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SlotOwners {
-    /// Indexed by slot; [`NOBODY`] if a slot has no owner.
+    /// Indexed by slot; [`NO_OWNER`] if a slot has no owner.
     by_slot: Box<[u16]>,
     /// The engines that own slots, in ascending order.
     all: Box<[u16]>,
 }
 
 impl SlotOwners {
-    /// `by_slot` has one entry for each of the 16,384 slots: its owner or [`NOBODY`].
+    /// `by_slot` has one entry for each of the 16,384 slots: its owner or [`NO_OWNER`].
     pub fn new(by_slot: Vec<u16>) -> SlotOwners {
-        assert_eq!(by_slot.len(), usize::from(SLOTS), "one owner a slot");
+        assert_eq!(by_slot.len(), usize::from(SLOTS), "one owner per slot");
         let mut all = by_slot.clone();
         // Adjacent slots mostly have the same owner.
         all.dedup();
@@ -52,7 +52,7 @@ impl SlotOwners {
         }
     }
 
-    pub fn of(&self, slot: u16) -> u16 {
+    pub fn owner_of(&self, slot: u16) -> u16 {
         self.by_slot[usize::from(slot)]
     }
 }
@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// Creates one of `count` engines with explicit owners.
-    pub fn among(index: u16, count: u16, owners: Arc<SlotOwners>) -> Self {
+    pub fn with_owners(index: u16, count: u16, owners: Arc<SlotOwners>) -> Self {
         let owners = Some(owners);
         Shard {
             index,
@@ -112,7 +112,7 @@ impl Shard {
         }
     }
 
-    /// Returns the owner of `key`, or [`NOBODY`].
+    /// Returns the owner of `key`, or [`NO_OWNER`].
     #[inline]
     pub fn owner_of(&self, key: &[u8]) -> u16 {
         match self.count {
@@ -124,15 +124,15 @@ impl Shard {
     #[inline]
     pub fn owner_of_slot(&self, slot: u16) -> u16 {
         match &self.owners {
-            Some(owners) => owners.of(slot),
+            Some(owners) => owners.owner_of(slot),
             None => (u32::from(slot) * u32::from(self.count) / u32::from(SLOTS)) as u16,
         }
     }
 
     /// Returns whether the shard uses this very table of owners. A different table may have the same content.
-    pub fn goes_by(&self, told: &Arc<SlotOwners>) -> bool {
+    pub fn uses_owners(&self, by_slot: &Arc<SlotOwners>) -> bool {
         let owners = self.owners.as_ref();
-        owners.is_some_and(|owners| Arc::ptr_eq(owners, told))
+        owners.is_some_and(|owners| Arc::ptr_eq(owners, by_slot))
     }
 
     pub fn owns(&self, key: &[u8]) -> bool {
@@ -149,13 +149,13 @@ impl Shard {
         }
     }
 
-    /// Returns all engines that own slots, and [`NOBODY`] if some slots have no owner.
+    /// Returns all engines that own slots, and [`NO_OWNER`] if some slots have no owner.
     pub fn owners(&self) -> impl Iterator<Item = u16> + use<> {
-        let told = self.owners.clone();
-        let count = told
+        let table = self.owners.clone();
+        let count = table
             .as_ref()
             .map_or(usize::from(self.count), |told| told.all.len());
-        (0..count).map(move |at| told.as_ref().map_or(at as u16, |told| told.all[at]))
+        (0..count).map(move |at| table.as_ref().map_or(at as u16, |owners| owners.all[at]))
     }
 
     /// Returns the other shards that may own keys of a range.
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_has_one_owner_in_every_table_and_however_it_is_asked_for() {
+    fn a_leading_column_has_one_owner_in_every_table_and_in_every_form_of_range() {
         let shard = Shard::new(0, 5);
         for user in ["ann", "bob", "{x}1", "", "u:"] {
             let owner = shard.owner_of(format!("post|{user}").as_bytes());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_a_slot_follow_each_other_as_their_keys_do() {
+    fn groups_of_a_slot_sort_like_their_keys() {
         let groups: [(&str, &str, bool); 6] = [
             ("post|bob|17", "post|bob|", true),
             ("post:bob:17|x", "post:bob:", true),
@@ -231,20 +231,20 @@ mod tests {
     }
 
     #[test]
-    fn owners_that_are_told_have_what_they_are_told() {
+    fn explicit_owners_own_their_assigned_slots() {
         let mut by_slot = vec![7; usize::from(SLOTS)];
         by_slot[usize::from(row_slot(b"post|bob|1"))] = 2;
-        by_slot[usize::from(row_slot(b"post|eve|1"))] = NOBODY;
-        let shard = Shard::among(7, 9, Arc::new(SlotOwners::new(by_slot)));
+        by_slot[usize::from(row_slot(b"post|eve|1"))] = NO_OWNER;
+        let shard = Shard::with_owners(7, 9, Arc::new(SlotOwners::new(by_slot)));
         let owner = |key: &str| shard.owner_of(key.as_bytes());
         assert_eq!(
             [owner("t|bob|5"), owner("t|eve|5"), owner("t|ann|5")],
-            [2, NOBODY, 7]
+            [2, NO_OWNER, 7]
         );
         let others =
             |lo: &[u8], hi: &[u8]| -> Vec<u16> { shard.others(&KeyRange::new(lo, hi)).collect() };
         assert_eq!(others(b"t|bob|", b"t|bob}"), [2]);
         assert!(others(b"t|ann|", b"t|ann}").is_empty());
-        assert_eq!(others(b"t|", b"t}"), [2, NOBODY]);
+        assert_eq!(others(b"t|", b"t}"), [2, NO_OWNER]);
     }
 }

@@ -136,14 +136,14 @@ impl Pattern {
             return false;
         }
         let mark = binding.mark();
-        let found = self.take_apart(key, slots, binding);
+        let found = self.match_elements(key, slots, binding);
         if !found {
             binding.reset(mark);
         }
         found
     }
 
-    fn take_apart(&self, key: &[u8], slots: &[Slot], binding: &mut Binding) -> bool {
+    fn match_elements(&self, key: &[u8], slots: &[Slot], binding: &mut Binding) -> bool {
         let mut rest = key;
         for (at, element) in self.elements.iter().enumerate() {
             match element {
@@ -178,11 +178,11 @@ impl Pattern {
 
     /// Returns the length of a slot without a width at the start of `rest`. Returns `None` if no length matches, or if
     /// `rest` is only a prefix of a key (`whole` is false) and does not contain the end of the slot.
-    fn slot_len(&self, at: usize, slot: &Slot, rest: &[u8], whole: bool) -> Option<usize> {
+    fn slot_len(&self, at: usize, slot: &Slot, rest: &[u8], is_complete: bool) -> Option<usize> {
         let end = rest.iter().position(|&b| slot.stops[b as usize]);
         let len = match (self.elements.get(at + 1), end) {
             (Some(Element::Text(_)), Some(end)) => end,
-            (None, None) if whole => rest.len(),
+            (None, None) if is_complete => rest.len(),
             _ => return None,
         };
         (len > 0).then_some(len)

@@ -2,22 +2,22 @@
 
 use std::ops::Bound;
 
-pub use larder_table::{Cursor, GroupId, Sought, Split, Value, ValueFile, ValuesOnDisk};
+pub use larder_table::{Cursor, GroupId, GroupLookup, Split, Value, ValueFile, ValuesOnDisk};
 use larder_table::{Put, Table};
 
 use std::rc::Rc;
 
 use crate::base::key_range::{Flow, KeyRange, is_successor};
-use crate::base::moment::{Held, Moment, Moments};
+use crate::base::read_snapshot::{ReadSnapshot, ReadSnapshots, SnapshotMemory};
 
 pub struct Rows {
     table: Table,
     /// Snapshots for long reads in progress. They are notified before every change.
-    moments: Moments,
+    snapshots: ReadSnapshots,
 }
 
 /// Maximum length, in bytes, of a value that is cheaper to copy than to share.
-const COPIED_BYTES: usize = 16;
+const COPIED_BYTES_MAX: usize = 16;
 
 impl Default for Rows {
     fn default() -> Self {
@@ -29,7 +29,7 @@ impl Rows {
     pub fn new(split: Split) -> Self {
         Self {
             table: Table::new(split),
-            moments: Moments::default(),
+            snapshots: ReadSnapshots::default(),
         }
     }
 
@@ -39,42 +39,42 @@ impl Rows {
     }
 
     /// Splits the table, which must be empty.
-    pub fn split_anew(&mut self, split: Split) {
-        debug_assert!(self.is_empty(), "rows stay where they are");
+    pub fn reset_split(&mut self, split: Split) {
+        debug_assert!(self.is_empty(), "the table must be empty");
         self.table = self.table.empty(split);
     }
 
     /// Returns a snapshot of the current rows, for a long read of a range.
-    pub fn moment(&mut self, unread: KeyRange, held: &Rc<Held>) -> Rc<Moment> {
-        self.moments.add(unread, held)
+    pub fn snapshot(&mut self, unread: KeyRange, memory: &Rc<SnapshotMemory>) -> Rc<ReadSnapshot> {
+        self.snapshots.add(unread, memory)
     }
 
     /// Returns whether a long read of these rows is in progress.
-    pub fn is_held(&self) -> bool {
-        self.moments.is_held()
+    pub fn has_snapshots(&self) -> bool {
+        self.snapshots.has_live()
     }
 
     /// Returns whether a long read has unread keys in `range`.
     pub fn is_being_read(&self, range: &KeyRange) -> bool {
-        self.moments.are_reading(range)
+        self.snapshots.has_unread_in(range)
     }
 
     /// Notifies the snapshots that a key's row is about to change.
     #[inline]
-    fn tell(&mut self, key: &[u8]) {
-        if !self.moments.is_empty() {
-            self.note_for_moments(key);
+    fn notify_snapshots(&mut self, key: &[u8]) {
+        if !self.snapshots.is_empty() {
+            self.preserve_old_row(key);
         }
     }
 
     #[cold]
-    fn note_for_moments(&mut self, key: &[u8]) {
-        let readers = self.moments.readers_of(key);
-        keep(&readers, key, self.table.get(key));
+    fn preserve_old_row(&mut self, key: &[u8]) {
+        let readers = self.snapshots.readers_of(key);
+        preserve(&readers, key, self.table.get(key));
     }
 
     /// Creates an empty table with the same split.
-    pub fn like(&self) -> Self {
+    pub fn new_like(&self) -> Self {
         Self::new(self.table.split())
     }
 
@@ -93,7 +93,7 @@ impl Rows {
 
     /// Puts a row. Returns its former value.
     pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
-        self.tell(key);
+        self.notify_snapshots(key);
         let mut before = None;
         self.table
             .put_shared_with(key, value, |old| before = old.map(Value::new));
@@ -101,14 +101,14 @@ impl Rows {
     }
 
     pub fn put(&mut self, key: &[u8], value: &Value) {
-        self.tell(key);
+        self.notify_snapshots(key);
         self.table.put_shared(key, value);
     }
 
     /// Puts a row of a group without searching for the group. Returns `None`, without a change, if the group no longer
     /// exists or a long read is in progress.
     pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
-        if !self.moments.is_empty() {
+        if !self.snapshots.is_empty() {
             return None;
         }
         self.table.put_shared_in(group, suffix, value)
@@ -137,16 +137,16 @@ impl Rows {
 
     /// Starts a lookup of the group with a prefix. For several lookups, call this for each, then `prefetch_sought`,
     /// then `find_sought`, so that their cache misses overlap.
-    pub fn seek(&self, prefix: &[u8]) -> Sought {
-        self.table.seek(prefix)
+    pub fn seek(&self, prefix: &[u8]) -> GroupLookup {
+        self.table.start_lookup(prefix)
     }
 
-    pub fn prefetch_sought(&self, sought: Sought) {
-        self.table.prefetch_sought(sought);
+    pub fn prefetch_sought(&self, sought: GroupLookup) {
+        self.table.prefetch_lookup(sought);
     }
 
-    pub fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
-        self.table.find_sought(sought, prefix)
+    pub fn find_sought(&self, sought: GroupLookup, prefix: &[u8]) -> Option<GroupId> {
+        self.table.finish_lookup(sought, prefix)
     }
 
     /// Prefetches the first rows of a group whose first page is cached.
@@ -216,17 +216,17 @@ impl Rows {
 
     /// Passes a row's value to `change`, which modifies it in place.
     pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        self.tell(key);
+        self.notify_snapshots(key);
         self.table.edit(key, change)
     }
 
     pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) {
-        self.tell(key);
+        self.notify_snapshots(key);
         self.table.put(key, value);
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
-        self.tell(key);
+        self.notify_snapshots(key);
         self.table.remove(key)
     }
 
@@ -252,7 +252,7 @@ impl Rows {
             let Some((key, value)) = cursor.next() else {
                 return Flow::Continue(());
             };
-            if value.len() <= COPIED_BYTES {
+            if value.len() <= COPIED_BYTES_MAX {
                 each(key, &Value::new(value))?;
             } else {
                 copied.clear();
@@ -309,12 +309,16 @@ impl Rows {
     }
 
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> u64 {
-        if !self.moments.is_empty() {
-            let (readers, part) = self.moments.readers_in(lo, hi);
+        if !self.snapshots.is_empty() {
+            let (readers, part) = self.snapshots.readers_in(lo, hi);
             let mut cursor = self.cursor(&part.lo, &part.hi, false);
             while let Some((key, value)) = cursor.next() {
-                let of_key: Vec<_> = readers.iter().filter(|m| m.reads(key)).cloned().collect();
-                keep(&of_key, key, Some(value));
+                let of_key: Vec<_> = readers
+                    .iter()
+                    .filter(|m| m.needs_old_row(key))
+                    .cloned()
+                    .collect();
+                preserve(&of_key, key, Some(value));
             }
         }
         self.table
@@ -327,15 +331,15 @@ impl Rows {
 }
 
 /// Stores a key's current value in the snapshots that need it.
-fn keep(readers: &[Rc<Moment>], key: &[u8], value: Option<&[u8]>) {
+fn preserve(readers: &[Rc<ReadSnapshot>], key: &[u8], value: Option<&[u8]>) {
     let Some(first) = readers.first() else {
         return;
     };
-    let held = first.held();
-    let value = value.map(|value| held.value(value));
+    let memory = first.memory();
+    let value = value.map(|value| memory.retain_value(value));
     for reader in readers {
-        reader.keep(key, value.clone(), readers.len());
+        reader.add_old_row(key, value.clone(), readers.len());
     }
     drop(value);
-    held.make_room();
+    memory.make_room();
 }

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_what_is_not_covered() {
+    fn gaps_are_the_uncovered_ranges() {
         let filled = status(&[("c", "e"), ("e", "g"), ("k", "m")]);
         assert_eq!(gaps(&filled, "a", "z"), ["a-c", "g-k", "m-z"]);
         assert_eq!(gaps(&filled, "d", "f"), [""; 0]);

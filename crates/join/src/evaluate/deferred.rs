@@ -17,7 +17,7 @@ use crate::base::key_range::KeyRange;
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::evaluate::needs::Needs;
-use crate::evaluate::partial::Extent;
+use crate::evaluate::partial::FillExtent;
 use crate::join::TableId;
 
 #[derive(Debug, Default)]
@@ -30,12 +30,12 @@ pub(crate) struct DeferredReads {
 struct DeferredRead {
     table: TableId,
     range: KeyRange,
-    extent: Extent,
+    extent: FillExtent,
 }
 
 impl DeferredReads {
     /// Queues a range for a read. Returns what the read needs.
-    pub fn add(&mut self, table: TableId, range: KeyRange, extent: Extent) -> Box<Needs> {
+    pub fn add(&mut self, table: TableId, range: KeyRange, extent: FillExtent) -> Box<Needs> {
         let new = DeferredRead {
             table,
             range,
@@ -52,7 +52,7 @@ impl DeferredReads {
     }
 
     /// Returns whether a range is queued.
-    pub fn has(&self, table: TableId, range: &KeyRange) -> bool {
+    pub fn contains(&self, table: TableId, range: &KeyRange) -> bool {
         let is_this = |read: &DeferredRead| read.table == table && read.range == *range;
         self.ranges.iter().any(is_this)
     }
@@ -71,7 +71,7 @@ impl Engine {
     /// updates. The minimum is 1; `None`, the default, means no limit. The limit of `pull` and `snapshot` joins is
     /// eight times as high (see `transient_fill`).
     pub fn set_read_rows(&mut self, rows: Option<usize>) {
-        self.pace.read_rows = rows.map(|rows| rows.max(1));
+        self.step_limits.read_rows = rows.map(|rows| rows.max(1));
     }
 
     /// Number of deferred reads that have ended. Waiting reads are retried when it changes.
@@ -85,8 +85,8 @@ impl Engine {
     }
 
     /// Continues the deferred reads, in turn.
-    pub(crate) fn go_on_with_reads(&mut self, rows_max: usize) {
-        self.set_budget(Budget::of(Some(rows_max)));
+    pub(crate) fn continue_deferred_reads(&mut self, rows_max: usize) {
+        self.set_budget(Budget::limited_to(Some(rows_max)));
         for _ in 0..self.reads.deferred.ranges.len() {
             if self.budget.is_spent() {
                 break;
@@ -95,7 +95,7 @@ impl Engine {
                 break;
             };
             // Expired rows must be removed first.
-            if self.has_late_rows() {
+            if self.has_expired_rows() {
                 self.reads.deferred.ranges.push_back(read);
                 continue;
             }

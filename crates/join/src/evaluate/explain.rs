@@ -6,7 +6,7 @@ use crate::base::key_range::KeyRange;
 use crate::base::pattern::Binding;
 use crate::engine::Engine;
 use crate::error::{Error, text};
-use crate::evaluate::view::fillable;
+use crate::evaluate::view::plan_fill;
 use crate::join::Join;
 use crate::language::describe::describe;
 use crate::language::grammar::JoinMode;
@@ -17,7 +17,7 @@ impl Engine {
     /// # Errors
     /// No join has this name.
     pub fn explain(&self, name: &str, range: Option<(&[u8], &[u8])>) -> Result<String, Error> {
-        let join = self.joins.named(name);
+        let join = self.joins.find_by_name(name);
         let join = join.ok_or_else(|| Error::UnknownJoin {
             name: name.to_string(),
         })?;
@@ -36,7 +36,7 @@ impl Engine {
         let output = &definition.shape.output;
         let constraint = output.constrain(range, &definition.slots, &mut binding);
         let Some(constraint) = constraint.filter(|_| !range.is_empty()) else {
-            out.push_str("  no row of this join can be there\n");
+            out.push_str("  the join has no rows in this range\n");
             return;
         };
         for (number, slot) in definition.slots.iter().enumerate() {
@@ -60,7 +60,7 @@ impl Engine {
             text(&first.hi)
         );
         if definition.mode == JoinMode::Pull {
-            out.push_str("  computed at each read; nothing is filled\n");
+            out.push_str("  computed by each read; nothing is stored\n");
             return;
         }
         for number in join.status.overlapping(&range.lo, &range.hi) {
@@ -72,7 +72,7 @@ impl Engine {
                 text(&filled.hi)
             );
         }
-        let gaps = fillable(join, range).map_or(Vec::new(), |range| join.status.gaps(&range));
+        let gaps = plan_fill(join, range).map_or(Vec::new(), |range| join.status.gaps(&range));
         for gap in gaps {
             let _ = writeln!(out, "  would fill {} to {}", text(&gap.lo), text(&gap.hi));
         }

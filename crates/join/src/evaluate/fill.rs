@@ -14,8 +14,8 @@ use crate::base::slab::Vacant;
 use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
 use crate::evaluate::tree::{add_child, is_pulled};
-use crate::join::combine::{complete, is_possible, row_matches};
-use crate::join::run::{Run, Shortfall, forget_rank};
+use crate::join::combine::{apply_combination, is_possible, row_matches};
+use crate::join::run::{Run, Shortfall, unbind_rank};
 use crate::join::{Fill, Join, NO_NODE, TableId};
 use crate::tables::scan::View;
 
@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// Like [`Engine::fill`], for a transient fill of a `pull` join. The join must be subscribed to its sources.
-    pub(crate) fn fill_kept(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
+    pub(crate) fn fill_transient(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         self.try_fill(join, gap, now, true, false) == Ok(true)
     }
 
@@ -54,18 +54,19 @@ impl Engine {
     ) -> Result<bool, Shortfall> {
         let mut binding = Binding::default();
         let serial = self.memory.next_serial();
-        let Some(number) = open(join, gap, &mut binding, serial, now, self.time.ticks) else {
+        let Some(number) = create_fill(join, gap, &mut binding, serial, now, self.time.ticks)
+        else {
             if self.is_read(join.table) {
                 // The gap cannot have rows, but a subscriber may be about to pin it, so it must not be filled in
                 // another way later.
-                let number = open_empty(join, gap, serial);
-                self.remember_fill(join.id, number, serial);
+                let number = create_empty_fill(join, gap, serial);
+                self.register_fill(join.id, number, serial);
             }
             return Ok(true);
         };
         join.fills.get_mut(number).is_maintained = is_maintained;
-        self.tables[join.table].pages.forget_if_old(join);
-        let mut run = Run::of_fill(join, number, false, now);
+        self.tables[join.table].pages.invalidate_if_stale(join);
+        let mut run = Run::for_fill(join, number, false, now);
         let root = match run.leaves_nodes {
             true => self.evaluate(join, &mut run, 0, &mut binding),
             // Nothing would maintain the first part while the rest is computed.
@@ -82,9 +83,9 @@ impl Engine {
         };
         join.fills.get_mut(number).root = root;
         join.filled += 1;
-        self.conclude(join, std::mem::take(&mut run.effects));
-        join.aim(number);
-        self.remember_fill(join.id, number, join.fills.get(number).serial);
+        self.finish_effects(join, std::mem::take(&mut run.effects));
+        join.update_target(number);
+        self.register_fill(join.id, number, join.fills.get(number).serial);
         Ok(join.fills.get(number).unsettled.is_none())
     }
 
@@ -102,8 +103,8 @@ impl Engine {
             .pattern
             .range(binding, run.bounds.as_ref());
         let table = join.tables[level];
-        let is_here = self.replicas_here(table, &range);
-        let view = self.view(table, &range, run.now).filter(|_| is_here);
+        let has_all_rows = self.has_replicas(table, &range);
+        let view = self.view(table, &range, run.now).filter(|_| has_all_rows);
         let Some(view) = view else {
             run.fall_short(if !run.leaves_nodes && self.budget.is_spent() {
                 Shortfall::TooMuch
@@ -114,15 +115,15 @@ impl Engine {
         };
         self.budget.spend(NODE_ROWS);
         let node = if run.leaves_nodes {
-            self.leave_node(join, run, level, binding, &range)
+            self.create_node(join, run, level, binding, &range)
         } else {
             NO_NODE
         };
         if !run.leaves_nodes
             && level + 1 == join.last_level()
-            && let Some(pairs) = self.pairs(join, run, level, binding)
+            && let Some(pairs) = self.compile_pair(join, run, level, binding)
         {
-            let rows = self.take_pairs(join, run, binding, &range, pairs);
+            let rows = self.evaluate_pair(join, run, binding, &range, pairs);
             self.budget.spend(rows);
             if self.budget.is_spent() {
                 run.fall_short(Shortfall::TooMuch);
@@ -151,21 +152,23 @@ impl Engine {
         node: u32,
     ) {
         let unread = if level == join.last_level() {
-            self.take_rows(join, run, level, binding, range, view)
+            self.evaluate_last_level(join, run, level, binding, range, view)
         } else {
-            self.descend(join, run, level, binding, range, view, node)
+            self.evaluate_inner_level(join, run, level, binding, range, view, node)
         };
         if unread.is_some() && !run.leaves_nodes {
             run.fall_short(Shortfall::TooMuch);
         } else if let Some(from) = unread {
-            let fill = run.fill.expect("invariant: what is not kept has no budget");
-            join.note_unread(fill, level, node, from);
+            let fill = run
+                .fill
+                .expect("invariant: only stored fills have a budget");
+            join.record_unread(fill, level, node, from);
         }
     }
 
     /// Evaluates the last level: each row of the source completes an output row. Returns the key at which the unread
     /// rest begins.
-    fn take_rows(
+    fn evaluate_last_level(
         &mut self,
         join: &mut Join,
         run: &mut Run,
@@ -186,9 +189,9 @@ impl Engine {
             let mark = binding.mark();
             if row_matches(join, level, key, value, binding) {
                 if is_value {
-                    complete(join, run, binding, key, Some(value), 1);
+                    apply_combination(join, run, binding, key, Some(value), 1);
                 } else if let Some((source_key, value)) = run.value.take() {
-                    complete(join, run, binding, &source_key, Some(&value), 1);
+                    apply_combination(join, run, binding, &source_key, Some(&value), 1);
                     run.value = Some((source_key, value));
                 }
             }
@@ -203,7 +206,7 @@ impl Engine {
     /// Evaluates an inner level: the next level is evaluated for each row of the source. Returns the key at which the
     /// unread rest begins.
     #[allow(clippy::too_many_arguments)]
-    fn descend(
+    fn evaluate_inner_level(
         &mut self,
         join: &mut Join,
         run: &mut Run,
@@ -241,7 +244,7 @@ impl Engine {
         self.budget.spend(rows);
         self.reads.rows_read += rows as u64;
         if run.leaves_nodes {
-            join.held_bytes += join.inner.get_mut(node).children.reserve(ends.len());
+            join.heap_bytes += join.inner.get_mut(node).children.reserve(ends.len());
         }
         let mut start = 0;
         for (number, &end) in ends.iter().enumerate() {
@@ -264,7 +267,7 @@ impl Engine {
             match (run.fill, child) {
                 (Some(_), Some(child)) if run.leaves_nodes => add_child(join, node, packed, child),
                 (Some(fill), None) if run.leaves_nodes => {
-                    join.note_pending(fill, node, packed, true);
+                    join.record_pending(fill, node, packed, true);
                 }
                 _ => {}
             }
@@ -281,7 +284,7 @@ impl Engine {
 }
 
 /// Creates the record of a fill. Returns `None` if the join cannot have rows in the gap.
-fn open(
+fn create_fill(
     join: &mut Join,
     gap: &KeyRange,
     binding: &mut Binding,
@@ -294,11 +297,11 @@ fn open(
         .shape
         .output
         .constrain(gap, &definition.slots, binding)?;
-    forget_rank(join, binding);
+    unbind_rank(join, binding);
     let mut prefix = Vec::new();
     let elements = definition.shape.output.write_prefix(binding, &mut prefix);
     let is_prefix = *gap == KeyRange::prefix(&prefix);
-    join.split_for(gap, &prefix, elements);
+    join.split_for_fill(gap, &prefix, elements);
     let definition = &join.definition;
     let mut packed = Vec::new();
     binding.pack(binding.bound, &definition.slots, &mut packed);
@@ -320,22 +323,22 @@ fn open(
         pulled: Vec::new(),
         is_maintained: false,
     };
-    join.held_bytes += fill.held_bytes();
+    join.heap_bytes += fill.heap_bytes();
     let number = join.fills.insert(fill);
-    join.cover(number);
-    join.aim(number);
+    join.add_coverage(number);
+    join.update_target(number);
     Some(number)
 }
 
-fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
+fn create_empty_fill(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
     let fill = Fill {
         range: gap.clone(),
         serial,
         ..Fill::vacant()
     };
-    join.held_bytes += fill.held_bytes();
+    join.heap_bytes += fill.heap_bytes();
     let number = join.fills.insert(fill);
-    join.cover(number);
-    join.aim(number);
+    join.add_coverage(number);
+    join.update_target(number);
     number
 }

@@ -27,9 +27,9 @@ pub enum ReadOutcome<T = ()> {
 pub struct Needs {
     /// Ranges of tables with rows from an external source, to be supplied (see
     /// [`Engine::supply`](crate::Engine::supply)).
-    pub elsewhere: Vec<KeyRange>,
+    pub external: Vec<KeyRange>,
     /// Ranges that other engines own, with their owners, to be requested (see [`Exchange::ask`](crate::Exchange::ask)).
-    pub owned: Vec<(u16, KeyRange)>,
+    pub remote: Vec<(u16, KeyRange)>,
     /// The read exceeds its budget (see [`Engine::set_read_rows`](crate::Engine::set_read_rows)), and
     /// [`Engine::step`](crate::Engine::step) continues it. Retry when
     /// [`Engine::ended_reads`](crate::Engine::ended_reads) differs from this value.
@@ -72,29 +72,29 @@ impl Needs {
 
     /// Returns whether rows are missing that this engine does not have.
     pub(crate) fn lacks_rows(&self) -> bool {
-        !self.elsewhere.is_empty() || !self.owned.is_empty()
+        !self.external.is_empty() || !self.remote.is_empty()
     }
 
     /// Adds the needs of another read.
     pub fn add(&mut self, other: Needs) {
-        self.elsewhere.extend(other.elsewhere);
-        self.owned.extend(other.owned);
+        self.external.extend(other.external);
+        self.remote.extend(other.remote);
         self.steps = self.steps.max(other.steps);
     }
 
     pub(crate) fn clear(&mut self) {
-        self.elsewhere.clear();
-        self.owned.clear();
+        self.external.clear();
+        self.remote.clear();
         self.steps = None;
     }
 
     /// Returns the collected needs, sorted and without duplicates.
     pub(crate) fn take(&mut self) -> Needs {
         let mut needs = std::mem::take(self);
-        needs.elsewhere.sort();
-        needs.elsewhere.dedup();
-        needs.owned.sort();
-        needs.owned.dedup();
+        needs.external.sort();
+        needs.external.dedup();
+        needs.remote.sort();
+        needs.remote.dedup();
         needs
     }
 }

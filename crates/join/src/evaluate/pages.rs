@@ -34,8 +34,8 @@ impl Engine {
         if state.makers.is_empty() {
             return false;
         }
-        if !state.pages.is_known {
-            self.learn_pages(table, lo);
+        if !state.pages.is_analyzed {
+            self.analyze_pages(table, lo);
         }
         let Engine { tables, joins, .. } = self;
         let Pages {
@@ -103,13 +103,13 @@ impl Engine {
             let fill = match group {
                 Some(group) => join.fill_of_group.get(group.index()),
                 // The join has no rows on this page.
-                None => join.wholes.get(lo),
+                None => join.prefix_fills.get(lo),
             };
             let Some(target) = fill.and_then(|&fill| join.targets.get_mut(fill as usize)) else {
                 return false;
             };
-            let is_whole = group.is_none() || (target.group == group && target.holds(&[]));
-            if target.unsettled || !is_whole {
+            let is_complete = group.is_none() || (target.group == group && target.holds(&[]));
+            if target.unsettled || !is_complete {
                 return false;
             }
             target.visit();
@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Determines from the page being read whether the joins of a table can be read this way.
-    fn learn_pages(&mut self, table: TableId, lo: &[u8]) {
+    fn analyze_pages(&mut self, table: TableId, lo: &[u8]) {
         let Engine { tables, joins, .. } = self;
         let state = &mut tables[table];
         state.pages.makers.clear();
@@ -135,7 +135,7 @@ impl Engine {
                 let page = KeyRange::prefix(lo);
                 for &maker in &state.makers {
                     if let Some(join) = joins.get_mut(maker) {
-                        join.split_with(&page);
+                        join.split_for_page(&page);
                     }
                 }
             }
@@ -153,7 +153,7 @@ impl Engine {
             .windows(2)
             .all(|two| two[0].0.len == two[1].0.len && !two[1].0.word.starts_with(&two[0].0.word));
         let pages = &mut state.pages;
-        pages.is_known = true;
+        pages.is_analyzed = true;
         if let (true, Some((first, _))) = (is_apart, words.first()) {
             pages.len = first.len;
             pages.makers.extend(words.iter().map(|(_, maker)| maker));
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Outputs the page that was found last.
-    pub(crate) fn hand_out_page(&self, table: TableId, limits: Limits, each: &mut EachRow<'_>) {
+    pub(crate) fn output_page(&self, table: TableId, limits: Limits, each: &mut EachRow<'_>) {
         let found = &self.tables[table].pages.found;
         let mut left = limits.limit.unwrap_or(u64::MAX);
         let mut text = Vec::new();
@@ -190,7 +190,7 @@ impl Engine {
                     Some(state) => {
                         text.clear();
                         // Such a state always has a value.
-                        let _ = state.print(value, &mut text);
+                        let _ = state.format(value, &mut text);
                         &text[..]
                     }
                 };
@@ -211,9 +211,9 @@ fn parts_before(makers: &[JoinId], joins: &Joins, end: &[u8]) -> usize {
     };
     let is_before = |maker: &&JoinId| word(maker).is_some_and(|word| word < end);
     let count = makers.iter().take_while(is_before).count();
-    let is_whole = |last: &JoinId| word(last).is_some_and(|word| !end.starts_with(word));
+    let is_complete = |last: &JoinId| word(last).is_some_and(|word| !end.starts_with(word));
     match makers[..count].last() {
-        Some(last) if is_whole(last) => count,
+        Some(last) if is_complete(last) => count,
         _ => 0,
     }
 }

@@ -26,7 +26,7 @@ use crate::tables::scan::View;
 
 /// The extent of a read's fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Extent {
+pub(crate) enum FillExtent {
     /// Also what the next read is likely to need (see `view::fillable`).
     #[default]
     Widened,
@@ -34,44 +34,44 @@ pub(crate) enum Extent {
     Exact,
 }
 
-impl Extent {
+impl FillExtent {
     /// Returns the extent for `part` of a requested range.
-    pub fn of_part(part: &KeyRange, whole: &KeyRange) -> Extent {
-        if part == whole {
-            Extent::Widened
+    pub fn of_part(part: &KeyRange, full_range: &KeyRange) -> FillExtent {
+        if part == full_range {
+            FillExtent::Widened
         } else {
-            Extent::Exact
+            FillExtent::Exact
         }
     }
 }
 
 /// Maximum number of source rows examined, if reads have no other limit.
-const LOOK_ROWS: usize = 65_536;
+const PROBE_ROWS_MAX: usize = 65_536;
 
 /// Maximum size of a part, as a multiple of the requested rows.
 const GROWTH_MAX: u64 = 64;
 
 /// The result of examining source rows.
-enum Found {
+enum CutPoint {
     /// The key at which to cut: an upper bound in ascending reads, a lower bound in descending ones.
-    Cut(Box<[u8]>),
+    At(Box<[u8]>),
     /// The complete range is necessary.
-    Whole,
+    FullRange,
     /// A source range is missing.
-    Lacking,
+    SourceMissing,
 }
 
 /// The first output keys of a range, in the order of the read.
-struct Look<'a> {
+struct Probe<'a> {
     range: &'a KeyRange,
     bounds: SlotBounds,
     /// Length of the key prefix that determines a key's order.
     prefix_len: usize,
     reverse: bool,
-    wanted: usize,
+    keys_max: usize,
     keys: BTreeSet<Box<[u8]>>,
     left: usize,
-    lacks: bool,
+    is_source_missing: bool,
 }
 
 impl Engine {
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Returns the part of an output range that must be prepared for `rows` rows from one end, or the complete range if
     /// that is unknown. Returns `None` if source ranges are missing; they are recorded.
-    pub(crate) fn part_for(
+    pub(crate) fn plan_part(
         &mut self,
         table: TableId,
         range: &KeyRange,
@@ -93,24 +93,30 @@ impl Engine {
         for at in 0..self.tables[table].makers.len() {
             let maker = self.tables[table].makers[at];
             let found = self.with_join(maker, |engine, join| {
-                engine.reach(join, range, rows, reverse)
+                engine.find_cut(join, range, rows, reverse)
             });
             let found = found.expect("invariant: joins form no cycle");
             // Each cut leaves one join enough rows, and the nearest cut is enough for the merged result.
             match found {
-                Found::Cut(cut) if reverse => part.lo = part.lo.max(cut),
-                Found::Cut(cut) => part.hi = part.hi.min(cut),
-                Found::Whole => {}
-                Found::Lacking => return None,
+                CutPoint::At(cut) if reverse => part.lo = part.lo.max(cut),
+                CutPoint::At(cut) => part.hi = part.hi.min(cut),
+                CutPoint::FullRange => {}
+                CutPoint::SourceMissing => return None,
             }
         }
         Some(part)
     }
 
     /// Returns whether a prepared range has at least `rows` visible rows.
-    pub(crate) fn shows(&self, table: TableId, range: &KeyRange, view: &View, rows: u64) -> bool {
+    pub(crate) fn has_visible_rows(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        rows: u64,
+    ) -> bool {
         let (mut shown, limits) = (0, Limits::first(rows));
-        let _ = self.hand_out(table, range, view, limits, &mut |_, _| {
+        let _ = self.output_rows(table, range, view, limits, &mut |_, _| {
             shown += 1;
             Flow::Continue(())
         });
@@ -118,7 +124,7 @@ impl Engine {
     }
 
     /// Determines how far a join must be filled to contribute `rows` rows.
-    fn reach(&mut self, join: &Join, range: &KeyRange, rows: u64, reverse: bool) -> Found {
+    fn find_cut(&mut self, join: &Join, range: &KeyRange, rows: u64, reverse: bool) -> CutPoint {
         let edge = join.status.edge(range, reverse);
         let (filled, rest) = if reverse {
             (
@@ -136,56 +142,57 @@ impl Engine {
         for row in 1..=rows {
             match cursor.next() {
                 None => break,
-                Some((key, _)) if row == rows && reverse => return Found::Cut(key.into()),
-                Some((key, _)) if row == rows => return Found::Cut(KeyRange::point(key).hi),
+                Some((key, _)) if row == rows && reverse => return CutPoint::At(key.into()),
+                Some((key, _)) if row == rows => return CutPoint::At(KeyRange::point(key).hi),
                 Some(_) => {}
             }
         }
         if rest.is_empty() {
-            return Found::Whole;
+            return CutPoint::FullRange;
         }
-        let here = stored.count(&filled.lo, &filled.hi);
+        let stored_rows = stored.count(&filled.lo, &filled.hi);
         // Invariant 3: the filled part beyond the start of the read counts too.
-        let beside = if reverse {
+        let rows_outside = if reverse {
             KeyRange::new(&range.hi, &[0xff])
         } else {
             KeyRange::new(&[], &range.lo)
         };
-        let edge = join.status.edge(&beside, !reverse);
-        let beside = if reverse {
+        let edge = join.status.edge(&rows_outside, !reverse);
+        let rows_outside = if reverse {
             stored.count(&range.hi, &edge)
         } else {
             stored.count(&edge, &range.lo)
         };
-        let least = (here + beside).min(rows.saturating_mul(GROWTH_MAX));
-        let wanted = rows.saturating_sub(here).max(least);
-        self.look(
+        let least = (stored_rows + rows_outside).min(rows.saturating_mul(GROWTH_MAX));
+        let keys_max = rows.saturating_sub(stored_rows).max(least);
+        self.probe(
             join,
             &rest,
-            usize::try_from(wanted).unwrap_or(usize::MAX),
+            usize::try_from(keys_max).unwrap_or(usize::MAX),
             reverse,
         )
     }
 
-    fn look(&mut self, join: &Join, range: &KeyRange, wanted: usize, reverse: bool) -> Found {
+    fn probe(&mut self, join: &Join, range: &KeyRange, keys_max: usize, reverse: bool) -> CutPoint {
         let mut binding = Binding::default();
-        let Some(mut look) = self.begin_to_look(join, range, wanted, reverse, &mut binding) else {
-            return Found::Whole;
+        let Some(mut look) = self.prepare_probe(join, range, keys_max, reverse, &mut binding)
+        else {
+            return CutPoint::FullRange;
         };
-        let is_all = self.look_below(join, &mut look, 0, &mut binding);
-        if look.lacks {
-            return Found::Lacking;
+        let is_all = self.probe_level(join, &mut look, 0, &mut binding);
+        if look.is_source_missing {
+            return CutPoint::SourceMissing;
         }
         let last = if reverse {
             look.keys.first()
         } else {
             look.keys.last()
         };
-        match last.filter(|_| is_all && look.keys.len() >= wanted) {
-            None => Found::Whole,
+        match last.filter(|_| is_all && look.keys.len() >= keys_max) {
+            None => CutPoint::FullRange,
             Some(last) => {
                 let prefix = &last[..look.prefix_len];
-                Found::Cut(if reverse {
+                CutPoint::At(if reverse {
                     prefix.into()
                 } else {
                     successor(prefix).into()
@@ -195,14 +202,14 @@ impl Engine {
     }
 
     /// Prepares the examination if invariant 1 allows it.
-    fn begin_to_look<'a>(
+    fn prepare_probe<'a>(
         &self,
         join: &Join,
         range: &'a KeyRange,
         wanted: usize,
         reverse: bool,
         binding: &mut Binding,
-    ) -> Option<Look<'a>> {
+    ) -> Option<Probe<'a>> {
         let (definition, last) = (&join.definition, join.last_level());
         let bounds = definition
             .shape
@@ -224,25 +231,28 @@ impl Engine {
         let mut prefix = Vec::new();
         definition.shape.output.write_prefix(binding, &mut prefix);
         let width = definition.slots[bounds.slot as usize].width?;
-        let rows = self.pace.read_rows.map_or(LOOK_ROWS, |rows| rows * 8);
-        Some(Look {
+        let rows = self
+            .step_limits
+            .read_rows
+            .map_or(PROBE_ROWS_MAX, |rows| rows * 8);
+        Some(Probe {
             range,
             prefix_len: prefix.len() + width,
             bounds,
             reverse,
-            wanted,
+            keys_max: wanted,
             keys: BTreeSet::new(),
             left: rows,
-            lacks: false,
+            is_source_missing: false,
         })
     }
 
     /// Examines the rows of one level's source. Returns `false` if it did not examine all rows that may be among the
     /// first.
-    fn look_below(
+    fn probe_level(
         &mut self,
         join: &Join,
-        look: &mut Look<'_>,
+        probe: &mut Probe<'_>,
         level: usize,
         binding: &mut Binding,
     ) -> bool {
@@ -250,25 +260,27 @@ impl Engine {
         let range = join
             .source(level)
             .pattern
-            .range(binding, Some(&look.bounds));
-        let is_here = self.replicas_here(table, &range);
-        let view = self.view(table, &range, self.time.now).filter(|_| is_here);
+            .range(binding, Some(&probe.bounds));
+        let has_all_rows = self.has_replicas(table, &range);
+        let view = self
+            .view(table, &range, self.time.now)
+            .filter(|_| has_all_rows);
         let Some(view) = view else {
-            look.lacks = true;
+            probe.is_source_missing = true;
             return false;
         };
         if level == join.last_level() {
-            return self.look_at_rows(join, look, level, binding, &range);
+            return self.probe_last_level(join, probe, level, binding, &range);
         }
         let slots = &join.definition.slots;
         let fresh = join.source(level).pattern.slots & !binding.bound;
         let (mut found, mut ends, mut is_all) = (Vec::new(), Vec::new(), true);
         self.scan(table, &range, &view, &mut |key, value| {
-            if look.left == 0 {
+            if probe.left == 0 {
                 is_all = false;
                 return Flow::Break(());
             }
-            look.left -= 1;
+            probe.left -= 1;
             let mark = binding.mark();
             if row_matches(join, level, key, value, binding) {
                 binding.pack(fresh, slots, &mut found);
@@ -282,53 +294,53 @@ impl Engine {
             let mark = binding.mark();
             binding.unpack(fresh, slots, &found[start..end]);
             start = end;
-            is_all = is_all && self.look_below(join, look, level + 1, binding);
+            is_all = is_all && self.probe_level(join, probe, level + 1, binding);
             binding.reset(mark);
-            if !is_all && !look.lacks {
+            if !is_all && !probe.is_source_missing {
                 return false;
             }
             // Continue, so that all missing ranges are requested together.
-            is_all |= look.lacks;
+            is_all |= probe.is_source_missing;
         }
         is_all
     }
 
     /// Examines the first rows of the last source's range.
-    fn look_at_rows(
+    fn probe_last_level(
         &mut self,
         join: &Join,
-        look: &mut Look<'_>,
+        probe: &mut Probe<'_>,
         level: usize,
         binding: &mut Binding,
         range: &KeyRange,
     ) -> bool {
-        let before = look.left;
+        let before = probe.left;
         let output = &join.definition.shape.output;
         let (mut is_all, mut text) = (true, Vec::new());
         let scanned = self.scan_base(
             join.tables[level],
             range,
-            look.reverse,
+            probe.reverse,
             &mut |key, value| {
-                if look.left == 0 {
+                if probe.left == 0 {
                     is_all = false;
                     return Flow::Break(());
                 }
-                look.left -= 1;
+                probe.left -= 1;
                 let mark = binding.mark();
                 let mut flow = Flow::Continue(());
                 if row_matches(join, level, key, value, binding) {
                     text.clear();
                     output.write(binding, &mut text);
-                    if look.range.contains(&text) {
-                        flow = look.take(&text);
+                    if probe.range.contains(&text) {
+                        flow = probe.record(&text);
                     }
                 }
                 binding.reset(mark);
                 flow
             },
         );
-        self.reads.rows_read += (before - look.left) as u64;
+        self.reads.rows_read += (before - probe.left) as u64;
         is_all && scanned
     }
 
@@ -352,10 +364,10 @@ impl Engine {
     }
 }
 
-impl Look<'_> {
+impl Probe<'_> {
     /// Records a row's key. Breaks if later rows of the same range cannot be among the first.
-    fn take(&mut self, key: &[u8]) -> Flow {
-        if self.keys.len() >= self.wanted {
+    fn record(&mut self, key: &[u8]) -> Flow {
+        if self.keys.len() >= self.keys_max {
             let last = if self.reverse {
                 self.keys.first()
             } else {
@@ -363,12 +375,12 @@ impl Look<'_> {
             };
             let last = last.expect("there are some").clone();
             let (known, new) = (&last[..self.prefix_len], &key[..self.prefix_len]);
-            let is_behind = if self.reverse {
+            let is_later = if self.reverse {
                 new < known
             } else {
                 new > known
             };
-            if is_behind {
+            if is_later {
                 return Flow::Break(());
             }
             let is_better = if self.reverse {

@@ -4,10 +4,10 @@
 //!  range ──► find_group: one filled and fresh range, found by its group ──► rows
 //!     ├────► base rows that are all present ────────────────────────────► rows
 //!     ├────► find_page: a page of several joins (see `pages`) ──────────► rows
-//!     └────► view (fill, settle, compute) ──► hand_out ──► rows
+//!     └────► view (fill, settle, compute) ──► output_rows ──► rows
 //! ```
 //!
-//! The rest of a long reply is read later (see `reading`).
+//! The rest of a long reply is read later (see `range_reader`).
 
 use std::ops::ControlFlow;
 
@@ -18,8 +18,8 @@ use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::evaluate::needs::ReadOutcome;
-use crate::evaluate::partial::Extent;
-use crate::evaluate::reading::Reading;
+use crate::evaluate::partial::FillExtent;
+use crate::evaluate::range_reader::RangeReader;
 use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
@@ -27,24 +27,24 @@ use crate::tables::scan::{Limits, View};
 
 /// The outcome of a request for an engine's own base rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnRows {
+pub(crate) enum OwnRowsOutcome {
     /// The rows were output.
-    Given,
+    Complete,
     /// No row was output: removing the expired rows of the range takes several steps. Retry after the next step.
     ExpireFirst,
 }
 
 /// The result of a read besides its rows.
 #[derive(Default)]
-struct Notes {
+struct ReadReport {
     /// The error of the first omitted row, an aggregate of values that are not numbers.
-    left_out: Option<Error>,
+    omission: Option<Error>,
     /// The view that was made for the read. `None` if the rows were filled and settled already.
-    viewed: Option<Viewed>,
+    prepared: Option<PreparedView>,
 }
 
 /// A range that a read has filled and settled. The next [`Engine::make_room`] may evict it.
-pub(crate) struct Viewed {
+pub(crate) struct PreparedView {
     pub view: View,
     pub range: KeyRange,
 }
@@ -62,7 +62,7 @@ impl Engine {
     ) -> Result<ReadOutcome, Error> {
         self.begin(now);
         if let Some(table) = self.tables.of_key(key)
-            && self.has_base_rows_alone(table)
+            && self.has_only_base_rows(table)
         {
             if let Some(value) = self.tables[table].rows.get(key) {
                 each(value);
@@ -71,30 +71,30 @@ impl Engine {
         }
         let mut hi = key.to_vec();
         hi.push(0);
-        let (limits, mut notes) = (Limits::default(), Notes::default());
+        let (limits, mut notes) = (Limits::default(), ReadReport::default());
         let mut give = |_: &[u8], value: &[u8]| {
             each(value);
             ControlFlow::Continue(())
         };
-        let outcome = self.read_begun(key, &hi, limits, &mut give, &mut notes)?;
-        self.make_room_if(notes.viewed.is_some());
-        notes.left_out.map_or(Ok(outcome), Err)
+        let outcome = self.read_after_begin(key, &hi, limits, &mut give, &mut notes)?;
+        self.evict_if_prepared(notes.prepared.is_some());
+        notes.omission.map_or(Ok(outcome), Err)
     }
 
     /// Returns the value that a join's `else` clause defines for an absent row with this key.
-    pub fn otherwise(&self, key: &[u8]) -> Option<&[u8]> {
+    pub fn else_value(&self, key: &[u8]) -> Option<&[u8]> {
         let table = self.tables.of_key(key)?;
         let makers = self.tables[table].makers.iter();
         let mut joins = makers.filter_map(|&maker| self.joins.get(maker));
         joins.find_map(|join| {
             let definition = &join.definition;
-            let otherwise = definition.otherwise.as_deref()?;
-            let fits =
+            let otherwise = definition.else_value.as_deref()?;
+            let matches =
                 definition
                     .shape
                     .output
                     .matches(key, &definition.slots, &mut Binding::default());
-            fits.then_some(otherwise)
+            matches.then_some(otherwise)
         })
     }
 
@@ -111,9 +111,9 @@ impl Engine {
         now: u64,
         each: &mut EachRow<'_>,
     ) -> Result<ReadOutcome, Error> {
-        let mut notes = Notes::default();
+        let mut notes = ReadReport::default();
         let outcome = self.read(lo, hi, limits, now, each, &mut notes)?;
-        self.make_room_if(notes.viewed.is_some());
+        self.evict_if_prepared(notes.prepared.is_some());
         Ok(outcome)
     }
 
@@ -129,8 +129,8 @@ impl Engine {
         limits: Limits,
         now: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> Flow,
-    ) -> Result<ReadOutcome<Option<Reading>>, Error> {
-        let (mut notes, mut rows, mut last) = (Notes::default(), 0, None);
+    ) -> Result<ReadOutcome<Option<RangeReader>>, Error> {
+        let (mut notes, mut rows, mut last) = (ReadReport::default(), 0, None);
         let mut give = |key: &[u8], value: &[u8]| {
             rows += 1;
             let flow = each(key, value);
@@ -141,19 +141,19 @@ impl Engine {
         };
         let outcome = self.read(lo, hi, limits, now, &mut give, &mut notes)?;
         let limit = limits.limit.map(|limit| limit - rows);
-        let is_viewed = notes.viewed.is_some();
-        let hold_rest = |last: Vec<u8>| {
+        let is_prepared = notes.prepared.is_some();
+        let open_rest = |last: Vec<u8>| {
             let limits = Limits { limit, ..limits };
             let rest = if limits.reverse {
                 KeyRange::new(lo, &last)
             } else {
                 KeyRange::new(&KeyRange::point(&last).hi, hi)
             };
-            self.hold(rest, limits, notes.viewed)
+            self.open_reader(rest, limits, notes.prepared)
         };
         // The rest must be held before eviction can remove it.
-        let rest = outcome.map(|()| last.map(hold_rest));
-        self.make_room_if(is_viewed);
+        let rest = outcome.map(|()| last.map(open_rest));
+        self.evict_if_prepared(is_prepared);
         Ok(rest)
     }
 
@@ -167,59 +167,60 @@ impl Engine {
         hi: &[u8],
         limits: Limits,
         now: u64,
-    ) -> Result<ReadOutcome<Reading>, Error> {
-        let mut notes = Notes::default();
+    ) -> Result<ReadOutcome<RangeReader>, Error> {
+        let mut notes = ReadReport::default();
         let mut none = |_: &[u8], _: &[u8]| ControlFlow::Break(());
         let outcome = self.read(lo, hi, limits, now, &mut none, &mut notes)?;
-        let is_viewed = notes.viewed.is_some();
-        let reading = outcome.map(|()| self.hold(KeyRange::new(lo, hi), limits, notes.viewed));
-        self.make_room_if(is_viewed);
+        let is_prepared = notes.prepared.is_some();
+        let reading =
+            outcome.map(|()| self.open_reader(KeyRange::new(lo, hi), limits, notes.prepared));
+        self.evict_if_prepared(is_prepared);
         Ok(reading)
     }
 
     /// Evicts after a read that has filled or settled something. Other reads use no memory.
-    fn make_room_if(&mut self, is_viewed: bool) {
-        if is_viewed {
+    fn evict_if_prepared(&mut self, is_prepared: bool) {
+        if is_prepared {
             self.make_room();
         }
     }
 
     /// Outputs at most `rows_max` of this engine's own base rows, for another engine. The owner has all of them, so the
     /// request needs nothing else and cannot fail.
-    pub(crate) fn own_rows(
+    pub(crate) fn read_own_rows(
         &mut self,
         range: &KeyRange,
         rows_max: u64,
         now: u64,
         each: &mut EachRow<'_>,
-    ) -> OwnRows {
+    ) -> OwnRowsOutcome {
         self.begin(now);
         let Some(table) = self.tables.of_key(&range.lo) else {
-            return OwnRows::Given;
+            return OwnRowsOutcome::Complete;
         };
         if !self.tables[table].makers.is_empty() {
             // A join now computes the table, so it has no base rows. The requester will learn of the join separately.
-            return OwnRows::Given;
+            return OwnRowsOutcome::Complete;
         }
-        let expired_max = self.pace.read_rows.unwrap_or(usize::MAX);
-        if self.has_late_rows() && !self.expire_in(&range.lo, &range.hi, expired_max) {
+        let expired_max = self.step_limits.read_rows.unwrap_or(usize::MAX);
+        if self.has_expired_rows() && !self.expire_in(&range.lo, &range.hi, expired_max) {
             let _ = self
                 .reads
                 .deferred
-                .add(table, range.clone(), Extent::Widened);
-            return OwnRows::ExpireFirst;
+                .add(table, range.clone(), FillExtent::Widened);
+            return OwnRowsOutcome::ExpireFirst;
         }
         let limits = Limits {
             limit: Some(rows_max),
             ..Limits::default()
         };
         let rows = &self.tables[table].rows;
-        hand_out_base(rows, &range.lo, &range.hi, limits, each);
-        OwnRows::Given
+        output_base_rows(rows, &range.lo, &range.hi, limits, each);
+        OwnRowsOutcome::Complete
     }
 
-    /// Reads a range without evicting. The caller calls [`Engine::make_room_if`] after it has held the rows that it
-    /// reads later.
+    /// Reads a range without evicting. The caller calls [`Engine::evict_if_prepared`] after it has held the rows that
+    /// it reads later.
     fn read(
         &mut self,
         lo: &[u8],
@@ -227,19 +228,19 @@ impl Engine {
         limits: Limits,
         now: u64,
         each: &mut EachRow<'_>,
-        notes: &mut Notes,
+        notes: &mut ReadReport,
     ) -> Result<ReadOutcome, Error> {
         self.begin(now);
-        self.read_begun(lo, hi, limits, each, notes)
+        self.read_after_begin(lo, hi, limits, each, notes)
     }
 
-    fn read_begun(
+    fn read_after_begin(
         &mut self,
         lo: &[u8],
         hi: &[u8],
         limits: Limits,
         each: &mut EachRow<'_>,
-        notes: &mut Notes,
+        notes: &mut ReadReport,
     ) -> Result<ReadOutcome, Error> {
         let Some(table) = self.tables.of_range(lo, hi)? else {
             return Ok(ReadOutcome::Done(()));
@@ -247,40 +248,40 @@ impl Engine {
         if lo >= hi {
             return Ok(ReadOutcome::Done(()));
         }
-        if self.has_late_rows() && !self.tables[table].makers.is_empty() {
-            if self.pace.read_rows.is_some() {
+        if self.has_expired_rows() && !self.tables[table].makers.is_empty() {
+            if self.step_limits.read_rows.is_some() {
                 let range = KeyRange::new(lo, hi);
-                let needs = self.reads.deferred.add(table, range, Extent::Widened);
+                let needs = self.reads.deferred.add(table, range, FillExtent::Widened);
                 return Ok(ReadOutcome::Needs(needs));
             }
             self.expire_all();
         }
         if let Some(found) = self.find_group(table, lo, hi, limits) {
-            self.hand_out_group(&found, lo, hi, limits, each);
+            self.output_group(&found, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
-        if self.has_base_rows_alone(table) {
-            hand_out_base(&self.tables[table].rows, lo, hi, limits, each);
+        if self.has_only_base_rows(table) {
+            output_base_rows(&self.tables[table].rows, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
         if self.find_page(table, lo, hi) {
-            self.hand_out_page(table, limits, each);
+            self.output_page(table, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
         let range = KeyRange::new(lo, hi);
         self.reads.needs.clear();
         if self.tables[table].makers.is_empty()
-            && !self.expire_in(lo, hi, self.pace.read_rows.unwrap_or(usize::MAX))
+            && !self.expire_in(lo, hi, self.step_limits.read_rows.unwrap_or(usize::MAX))
         {
-            let needs = self.reads.deferred.add(table, range, Extent::Widened);
+            let needs = self.reads.deferred.add(table, range, FillExtent::Widened);
             return Ok(ReadOutcome::Needs(needs));
         }
         let whole = range.clone();
-        let (view, range) = match self.view_for(table, range, limits) {
+        let (view, range) = match self.prepare_view(table, range, limits) {
             Ok(viewed) => viewed,
             Err(part) => {
                 if !self.reads.needs.lacks_rows() {
-                    let extent = Extent::of_part(&part, &whole);
+                    let extent = FillExtent::of_part(&part, &whole);
                     let needs = self.reads.deferred.add(table, part, extent);
                     return Ok(ReadOutcome::Needs(needs));
                 }
@@ -289,55 +290,55 @@ impl Engine {
                 return Ok(ReadOutcome::Needs(Box::new(needs)));
             }
         };
-        notes.left_out = self.hand_out(table, &range, &view, limits, each);
+        notes.omission = self.output_rows(table, &range, &view, limits, each);
         if !view.transient.is_empty() {
-            self.release_transient(&view.transient, &range);
+            self.queue_transient(&view.transient, &range);
         }
-        notes.viewed = Some(Viewed { view, range });
+        notes.prepared = Some(PreparedView { view, range });
         Ok(ReadOutcome::Done(()))
     }
 
     /// Returns whether a read of the table has nothing to compute, to load or to expire first.
     #[inline]
-    fn has_base_rows_alone(&self, table: TableId) -> bool {
+    fn has_only_base_rows(&self, table: TableId) -> bool {
         let state = &self.tables[table];
-        state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows()
+        state.makers.is_empty() && state.supplied.is_none() && !self.has_expired_rows()
     }
 
     /// Prepares the part of a range that the limits need. Returns the view and the part, or the part that must be
     /// prepared first as an error.
-    fn view_for(
+    fn prepare_view(
         &mut self,
         table: TableId,
         range: KeyRange,
         limits: Limits,
     ) -> Result<(View, KeyRange), KeyRange> {
-        let mut wanted = limits.in_all.filter(|rows| *rows > 0);
-        wanted = wanted.filter(|_| !self.tables[table].makers.is_empty());
-        self.set_budget(Budget::of(self.pace.read_rows));
+        let mut rows_max = limits.total_limit.filter(|rows| *rows > 0);
+        rows_max = rows_max.filter(|_| !self.tables[table].makers.is_empty());
+        self.set_budget(Budget::limited_to(self.step_limits.read_rows));
         loop {
-            let part = match wanted {
+            let part = match rows_max {
                 None => range.clone(),
-                Some(rows) => match self.part_for(table, &range, rows, limits.reverse) {
+                Some(rows) => match self.plan_part(table, &range, rows, limits.reverse) {
                     None => return Err(range),
                     Some(part) => part,
                 },
             };
             // The part is queued already; this read waits with the others.
-            if self.pace.read_rows.is_some() && self.reads.deferred.has(table, &part) {
+            if self.step_limits.read_rows.is_some() && self.reads.deferred.contains(table, &part) {
                 return Err(part);
             }
-            let extent = Extent::of_part(&part, &range);
+            let extent = FillExtent::of_part(&part, &range);
             let Some(view) = self.view_extent(table, &part, extent) else {
                 return Err(part);
             };
-            let is_whole = extent == Extent::Widened;
-            let is_enough = |rows: u64| self.shows(table, &part, &view, rows);
-            if is_whole || limits.in_all.is_some_and(is_enough) {
-                self.reads.partial_reads += u64::from(!is_whole);
+            let is_widened = extent == FillExtent::Widened;
+            let is_enough = |rows: u64| self.has_visible_rows(table, &part, &view, rows);
+            if is_widened || limits.total_limit.is_some_and(is_enough) {
+                self.reads.partial_reads += u64::from(!is_widened);
                 return Ok((view, part));
             }
-            wanted = wanted.map(|rows| rows.saturating_mul(2));
+            rows_max = rows_max.map(|rows| rows.saturating_mul(2));
         }
     }
 
@@ -349,10 +350,10 @@ impl Engine {
         self.begin(now);
         if let Some(table) = self.tables.of_range(lo, hi)? {
             let state = &self.tables[table];
-            if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
+            if state.makers.is_empty() && state.supplied.is_none() && !self.has_expired_rows() {
                 return Ok(ReadOutcome::Done(state.rows.count(lo, hi)));
             }
-            if !self.has_late_rows()
+            if !self.has_expired_rows()
                 && let Some(found) = self.find_group(table, lo, hi, Limits::default())
             {
                 let rows = &found.join_of(self).output.rows;
@@ -404,14 +405,16 @@ impl Engine {
             None => join.fill_of_head(prefix)?,
         };
         let target = join.targets.get_mut(fill as usize)?;
-        let is_its = target.is_group && (group.is_none() || target.group == group);
-        if !is_its || target.unsettled {
+        let is_current = target.is_group && (group.is_none() || target.group == group);
+        if !is_current || target.unsettled {
             return None;
         }
         let mut start = None;
         if !target.holds(low) {
             // The filled part at the end of the group may have as many rows as the limit.
-            let rows = limits.in_all.filter(|_| limits.reverse && target.is_tail)?;
+            let rows = limits
+                .total_limit
+                .filter(|_| limits.reverse && target.is_tail)?;
             let filled = join.fills.get(fill).range.lo.strip_prefix(prefix)?;
             let stored = &join.output.rows;
             let mut cursor = stored.cursor_in(group?, filled, hi.strip_prefix(prefix), true)?;
@@ -436,7 +439,7 @@ impl Engine {
         })
     }
 
-    fn hand_out_group(
+    fn output_group(
         &self,
         found: &FoundGroup,
         lo: &[u8],
@@ -470,7 +473,7 @@ impl Engine {
 }
 
 /// Outputs base rows that are all present.
-fn hand_out_base(rows: &Rows, lo: &[u8], hi: &[u8], limits: Limits, each: &mut EachRow<'_>) {
+fn output_base_rows(rows: &Rows, lo: &[u8], hi: &[u8], limits: Limits, each: &mut EachRow<'_>) {
     let Some(mut rows) = rows.cursor_near(lo, hi, limits.reverse) else {
         return;
     };

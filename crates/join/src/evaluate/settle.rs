@@ -17,12 +17,12 @@ use crate::budget::NODE_ROWS;
 use crate::engine::Engine;
 use crate::evaluate::tree::add_child;
 use crate::join::combine::is_possible;
-use crate::join::run::{Run, Shortfall, Taken};
+use crate::join::run::{RowSink, Run, Shortfall};
 use crate::join::{Join, JoinId, pending_bytes};
 use crate::operators::output::Output;
 
 /// A node, and the slots that a row of its source binds.
-type Slot = (u32, Box<[u8]>);
+type PendingKey = (u32, Box<[u8]>);
 
 impl Engine {
     /// Brings one fill up to date, as far as the budget allows. Returns `false` if work is left: a source range is
@@ -34,42 +34,42 @@ impl Engine {
         if join.fills.get(fill).unsettled.is_none() {
             return true;
         }
-        let wanted = self.is_read(join.table) || !join.tracked.is_empty();
-        let mut run = Run::of_fill(join, fill, wanted, now);
+        let records_effects = self.is_read(join.table) || !join.tracked.is_empty();
+        let mut run = Run::for_fill(join, fill, records_effects, now);
         loop {
             self.apply_all_pending(join, &mut run, fill);
-            if self.budget.is_spent() || !self.read_on(join, &mut run, fill) {
+            if self.budget.is_spent() || !self.read_next_node(join, &mut run, fill) {
                 break;
             }
         }
         let effects = std::mem::take(&mut run.effects);
-        self.conclude(join, effects);
-        let unsettled = join.unsettle(fill);
+        self.finish_effects(join, effects);
+        let unsettled = join.mark_unsettled(fill);
         if unsettled.pending.is_empty() && unsettled.unread.is_empty() {
             for group in unsettled.drained.clone() {
-                if !self.read_again(join, fill, &group, wanted, now) {
+                if !self.recompute_group(join, fill, &group, records_effects, now) {
                     // The group is too large for one step; the complete range is filled again, in steps.
                     self.discard(join, fill);
                     return false;
                 }
             }
         }
-        let is_settled = join.unsettle(fill).is_empty();
+        let is_settled = join.mark_unsettled(fill).is_empty();
         if is_settled {
-            join.settled(fill);
+            join.mark_settled(fill);
         }
         is_settled
     }
 
     fn apply_all_pending(&mut self, join: &mut Join, run: &mut Run, fill: u32) {
-        let mut kept = None;
+        let mut skipped = None;
         while !self.budget.is_spent()
-            && let Some(((node, packed), came)) = next_pending(join, fill, kept.as_ref())
+            && let Some(((node, packed), is_added)) = next_pending(join, fill, skipped.as_ref())
         {
-            if !self.apply_pending(join, run, node, &packed, came) {
+            if !self.apply_pending(join, run, node, &packed, is_added) {
                 // Put it back immediately, because it must be dropped together with its node.
-                join.note_pending(fill, node, &packed, came);
-                kept = Some((node, packed));
+                join.record_pending(fill, node, &packed, is_added);
+                skipped = Some((node, packed));
             }
         }
     }
@@ -80,7 +80,7 @@ impl Engine {
         run: &mut Run,
         node: u32,
         packed: &[u8],
-        came: bool,
+        is_added: bool,
     ) -> bool {
         let inner = join.inner.get(node);
         let level = usize::from(inner.level);
@@ -88,7 +88,7 @@ impl Engine {
         let mut binding = Binding::default();
         binding.unpack(inner.bound, &join.definition.slots, &inner.packed);
         binding.unpack(fresh, &join.definition.slots, packed);
-        if came {
+        if is_added {
             if !is_possible(join, run, &binding) {
                 return true;
             }
@@ -97,7 +97,7 @@ impl Engine {
             };
             add_child(join, node, packed, child);
         } else if let Some((child, freed)) = join.inner.get_mut(node).children.remove(packed) {
-            join.held_bytes -= freed;
+            join.heap_bytes -= freed;
             self.budget.spend(NODE_ROWS);
             self.drop_node(join, run, level + 1, child, &mut binding, true);
         }
@@ -105,12 +105,12 @@ impl Engine {
     }
 
     /// Computes one group again. Returns `false` if that exceeds the budget and the fill can be discarded instead.
-    fn read_again(
+    fn recompute_group(
         &mut self,
         join: &mut Join,
         fill: u32,
         group: &[u8],
-        wanted: bool,
+        records_effects: bool,
         now: u64,
     ) -> bool {
         let range = if join.definition.shape.rank.is_some() {
@@ -119,14 +119,14 @@ impl Engine {
             KeyRange::point(group)
         };
         let mut binding = Binding::default();
-        let Some(mut run) = Run::taking(join, &range, &mut binding, now) else {
+        let Some(mut run) = Run::without_storing(join, &range, &mut binding, now) else {
             return true;
         };
-        run.taken = Taken::Output(Output::default());
+        run.sink = RowSink::Output(Output::default());
         if join.fills.get(fill).pins == 0 {
             self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
         } else {
-            let budget = self.budget.lifted();
+            let budget = self.budget.without_limit();
             self.with_budget(budget, |engine| {
                 engine.evaluate(join, &mut run, 0, &mut binding)
             });
@@ -136,18 +136,18 @@ impl Engine {
             Some(Shortfall::TooMuch) => return false,
             Some(Shortfall::RangeMissing) => return true,
         }
-        let Taken::Output(mut taken) = run.taken else {
+        let RowSink::Output(mut taken) = run.sink else {
             unreachable!("invariant: it was set above")
         };
-        join.output.take_group(group, &mut taken);
-        join.unsettle(fill).drained.remove(group);
+        join.output.replace_group(group, &mut taken);
+        join.mark_unsettled(fill).drained.remove(group);
         let mut effects = crate::operators::output::Effects {
-            wanted,
+            is_recorded: records_effects,
             ..Default::default()
         };
         join.output
-            .show(&join.definition.shape, group, &mut effects);
-        self.conclude(join, effects);
+            .update_group_rows(&join.definition.shape, group, &mut effects);
+        self.finish_effects(join, effects);
         true
     }
 
@@ -166,17 +166,21 @@ impl Engine {
     }
 }
 
-/// Removes and returns the first pending row, or the first after `kept`.
-fn next_pending(join: &mut Join, fill: u32, kept: Option<&Slot>) -> Option<(Slot, bool)> {
+/// Removes and returns the first pending row, or the first after `skipped`.
+fn next_pending(
+    join: &mut Join,
+    fill: u32,
+    skipped: Option<&PendingKey>,
+) -> Option<(PendingKey, bool)> {
     let unsettled = join.fills.get_mut(fill).unsettled.as_mut()?;
-    let next = match kept {
+    let next = match skipped {
         None => unsettled.pending.pop_first()?,
-        Some(kept) => {
-            let after = (Bound::Excluded(kept), Bound::Unbounded);
+        Some(skipped) => {
+            let after = (Bound::Excluded(skipped), Bound::Unbounded);
             let slot = unsettled.pending.range(after).next()?.0.clone();
             unsettled.pending.remove_entry(&slot)?
         }
     };
-    join.held_bytes -= pending_bytes(&next.0.1);
+    join.heap_bytes -= pending_bytes(&next.0.1);
     Some(next)
 }

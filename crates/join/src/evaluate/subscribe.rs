@@ -20,23 +20,23 @@ impl Engine {
     /// The bytes do not name a table, or the engine does not track the changes of its rows.
     pub fn subscribe(
         &mut self,
-        beginning: &[u8],
+        key_or_prefix: &[u8],
         is_key: bool,
         now: u64,
     ) -> Result<ReadOutcome<u64>, Error> {
         self.begin(now);
-        let name = table_name(beginning).ok_or_else(|| Error::NoTable {
-            key: beginning.to_vec(),
+        let name = table_name(key_or_prefix).ok_or_else(|| Error::NoTable {
+            key: key_or_prefix.to_vec(),
         })?;
-        let table = self.tables.named_or_new(name);
+        let table = self.tables.find_or_create(name);
         self.refuse_unsubscribable(table)?;
         self.tables[table].subscriptions += 1;
         let subscription = Subscription {
             table,
             range: if is_key {
-                KeyRange::point(beginning)
+                KeyRange::point(key_or_prefix)
             } else {
-                KeyRange::prefix(beginning)
+                KeyRange::prefix(key_or_prefix)
             },
             pins: Vec::new(),
         };
@@ -56,11 +56,11 @@ impl Engine {
         let mut makers = makers.filter_map(|&maker| self.joins.get(maker));
         let why = match makers.find(|join| join.definition.mode != JoinMode::Push) {
             Some(join) => format!(
-                "is made by join {}, which does not compute a row when it changes but when it is read; drop pull, snapshot or auto from it, or listen to its sources",
+                "is computed by join {} only when it is read: remove pull, snapshot or auto from that join, or subscribe to its sources",
                 join.name
             ),
             None if state.supplied.is_some() => {
-                "is kept elsewhere, and is here only where it is read; listen to what a join makes of it".to_owned()
+                "has its rows in an external source and is loaded only where it is read: subscribe to the output of a join over it".to_owned()
             }
             None => return Ok(()),
         };
@@ -99,13 +99,13 @@ impl Engine {
     }
 
     fn pin_range(&mut self, number: u64, table: TableId, range: &KeyRange) {
-        let mut here = Vec::new();
+        let mut pins = Vec::new();
         for &maker in &self.tables[table].makers {
             let Some(join) = self.joins.get(maker) else {
                 continue;
             };
             for fill in join.status.overlapping(&range.lo, &range.hi) {
-                here.push(Pin {
+                pins.push(Pin {
                     join: maker,
                     fill,
                     serial: join.fills.get(fill).serial,
@@ -115,8 +115,8 @@ impl Engine {
         let Some(subscription) = self.subscriptions.all.get_mut(&number) else {
             return;
         };
-        let before = std::mem::replace(&mut subscription.pins, here.clone());
-        let new = here.into_iter().filter(|pin| !before.contains(pin));
+        let before = std::mem::replace(&mut subscription.pins, pins.clone());
+        let new = pins.into_iter().filter(|pin| !before.contains(pin));
         for pin in new {
             if let Some(join) = self.joins.get_mut(pin.join) {
                 join.pin(pin.fill, 1);
@@ -131,7 +131,7 @@ impl Engine {
         };
         self.tables[subscription.table].subscriptions -= 1;
         for pin in subscription.pins {
-            if self.is_there(pin)
+            if self.is_pin_valid(pin)
                 && let Some(join) = self.joins.get_mut(pin.join)
             {
                 join.pin(pin.fill, -1);
@@ -139,37 +139,37 @@ impl Engine {
         }
     }
 
-    fn is_there(&self, pin: Pin) -> bool {
+    fn is_pin_valid(&self, pin: Pin) -> bool {
         let join = self.joins.get(pin.join);
-        join.is_some_and(|join| join.fill_is_there(pin.fill, pin.serial))
+        join.is_some_and(|join| join.is_fill_current(pin.fill, pin.serial))
     }
 
     /// Returns the subscriptions whose ranges must be refreshed before all their changes are recorded.
-    pub fn subscriptions_behind(&self) -> Vec<u64> {
-        let behind = self.subscriptions.all.iter();
-        let behind = behind.filter(|(_, subscription)| self.is_behind(subscription));
-        behind.map(|(number, _)| *number).collect()
+    pub fn stale_subscriptions(&self) -> Vec<u64> {
+        let stale = self.subscriptions.all.iter();
+        let stale = stale.filter(|(_, subscription)| self.is_stale(subscription));
+        stale.map(|(number, _)| *number).collect()
     }
 
-    fn is_behind(&self, subscription: &Subscription) -> bool {
+    fn is_stale(&self, subscription: &Subscription) -> bool {
         let makers = &self.tables[subscription.table].makers;
         let is_unsettled = |join: &JoinId| {
             let join = self.joins.get(*join);
             join.is_some_and(|join| !join.unsettled.is_empty())
         };
-        let upstream_is_unsettled = |maker: &JoinId| {
+        let is_upstream_unsettled = |maker: &JoinId| {
             let join = self.joins.get(*maker);
             join.is_some_and(|join| join.upstream.iter().any(is_unsettled))
         };
-        let pin_is_behind = |pin: &Pin| {
+        let is_pin_stale = |pin: &Pin| {
             let join = self.joins.get(pin.join);
             // A replaced join is not among the makers any more.
-            !self.is_there(*pin)
+            !self.is_pin_valid(*pin)
                 || !makers.contains(&pin.join)
                 || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
         };
         !makers.is_empty()
-            && (subscription.pins.iter().any(pin_is_behind)
-                || makers.iter().any(upstream_is_unsettled))
+            && (subscription.pins.iter().any(is_pin_stale)
+                || makers.iter().any(is_upstream_unsettled))
     }
 }

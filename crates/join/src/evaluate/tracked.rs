@@ -4,13 +4,14 @@
 //!  read a row ──► track ──► a change of the row, of its fill or of a join upstream ──► stale ──► take_stale, by the host
 //! ```
 //!
-//! 1. A key is tracked only while a settled fill of a maintained join covers it, so that each change of it is seen here.
+//! 1. A key is tracked only while a settled fill of a maintained join covers it, so that each change of it is seen
+//!    here.
 //! 2. A key is reported once, and then no longer tracked. A report may be unnecessary; a change is never missing.
 //! 3. Base rows are not tracked here: the host sees their changes in the log.
 
 use crate::base::key_range::{KeyRange, table_name};
 use crate::engine::Engine;
-use crate::evaluate::view::fillable;
+use crate::evaluate::view::plan_fill;
 use crate::join::{Join, JoinId};
 use crate::language::grammar::JoinMode;
 
@@ -25,7 +26,7 @@ impl Engine {
         let makers = self.tables[table].makers.clone();
         let range = KeyRange::point(key);
         // Changes before this call must not make the key stale.
-        self.gather_stale();
+        self.collect_stale();
         if !makers.iter().all(|&maker| self.is_fresh(maker, &range)) {
             return false;
         }
@@ -51,7 +52,7 @@ impl Engine {
         let is_settled = match join.covering(range) {
             Some(fill) => join.fills.get(fill).unsettled.is_none(),
             // The join cannot have a row there.
-            None => fillable(join, range).is_none(),
+            None => plan_fill(join, range).is_none(),
         };
         is_maintained(join) && is_settled && join.upstream.iter().all(is_idle)
     }
@@ -62,23 +63,23 @@ impl Engine {
         if !self.writes.is_tracking {
             return Vec::new();
         }
-        self.gather_stale();
+        self.collect_stale();
         self.writes.is_tracking = self.joins.all().any(|join| !join.tracked.is_empty());
         std::mem::take(&mut self.writes.stale)
     }
 
-    fn gather_stale(&mut self) {
+    fn collect_stale(&mut self) {
         for id in 0..self.joins.next_id() {
             let Some(join) = self.joins.get_mut(id) else {
                 continue;
             };
-            if !join.tracked.take_downstream_changed() {
+            if !join.tracked.take_downstream_stale() {
                 continue;
             }
             let table = join.table;
             for reader in self.lineage().downstream(table) {
                 if let Some(reader) = self.joins.get_mut(reader) {
-                    reader.tracked.all_changed();
+                    reader.tracked.mark_all_stale();
                 }
             }
         }

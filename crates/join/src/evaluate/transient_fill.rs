@@ -63,17 +63,17 @@ impl Engine {
     }
 
     /// Takes a range that is read again out of the queue of ranges to drop. It is queued again after the read.
-    pub(crate) fn keep_transient(&mut self, join: &Join, range: &KeyRange) {
+    pub(crate) fn retain_transient(&mut self, join: &Join, range: &KeyRange) {
         if self.reads.transient.is_empty() {
             return;
         }
-        let wanted = join.status.overlapping(&range.lo, &range.hi);
+        let numbers = join.status.overlapping(&range.lo, &range.hi);
         let fills = &mut self.reads.transient.0;
-        fills.retain(|fill| fill.join != join.id || !wanted.contains(&fill.number));
+        fills.retain(|fill| fill.join != join.id || !numbers.contains(&fill.number));
     }
 
     /// Queues ranges of `pull` joins that were output, to be dropped.
-    pub(crate) fn release_transient(&mut self, makers: &[JoinId], range: &KeyRange) {
+    pub(crate) fn queue_transient(&mut self, makers: &[JoinId], range: &KeyRange) {
         for &maker in makers {
             let Some(join) = self.joins.get(maker) else {
                 continue;
@@ -92,17 +92,17 @@ impl Engine {
     }
 
     /// Drops queued ranges, about `rows_max` rows. Returns whether more can be dropped now.
-    pub(crate) fn forget_transient(&mut self, rows_max: usize) -> bool {
-        self.set_budget(Budget::of(Some(rows_max)));
+    pub(crate) fn drop_transient(&mut self, rows_max: usize) -> bool {
+        self.set_budget(Budget::limited_to(Some(rows_max)));
         for _ in 0..self.reads.transient.0.len() {
             let Some(fill) = self.reads.transient.0.pop_front() else {
                 break;
             };
             let TransientFill { number, serial, .. } = fill;
             let is_gone = self.with_join(fill.join, |engine, join| {
-                let is_held = join.output.rows.is_held();
-                let is_there = join.fill_is_there(number, serial);
-                let mut is_gone = !is_there || join.fills.get(number).pins > 0;
+                let is_held = join.output.rows.has_snapshots();
+                let is_current = join.is_fill_current(number, serial);
+                let mut is_gone = !is_current || join.fills.get(number).pins > 0;
                 while !is_gone && !is_held && !engine.budget.is_spent() {
                     let before = join.output.rows.len();
                     is_gone = engine.discard_some(join, number);

@@ -6,7 +6,7 @@
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::{Binding, Element, ids};
 use crate::engine::Engine;
-use crate::join::combine::{complete, row_matches};
+use crate::join::combine::{apply_combination, row_matches};
 use crate::join::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
 use crate::join::run::Run;
 use crate::join::updater::Entry;
@@ -15,7 +15,7 @@ use crate::tables::scan::View;
 
 impl Engine {
     /// Creates a node and its updater entry for one level of a maintained evaluation.
-    pub(crate) fn leave_node(
+    pub(crate) fn create_node(
         &mut self,
         join: &mut Join,
         run: &Run,
@@ -31,19 +31,19 @@ impl Engine {
         let is_last = level == join.last_level();
         let (node, is_plain) = if is_last {
             let fixed = join.fills.get(fill).fixed;
-            let told = prefix_slots(join, level, elements);
+            let derived = prefix_slots(join, level, elements);
             let needed = definition.shape.output.slots | source.pattern.slots;
-            let context = binding.bound & needed & !fixed & !told;
+            let context = binding.bound & needed & !fixed & !derived;
             let rest = output_slots_from(join, run.elements);
             let is_plain = context == 0
                 && rest & !source.pattern.slots == 0
-                && source.pattern.slots & fixed & !told == 0;
+                && source.pattern.slots & fixed & !derived == 0;
             let mut packed = Vec::new();
             binding.pack(context, &definition.slots, &mut packed);
             let context = if context == 0 {
                 NO_CONTEXT
             } else {
-                join.held_bytes += packed.len();
+                join.heap_bytes += packed.len();
                 join.contexts.insert(Context {
                     slots: context,
                     packed: packed.into(),
@@ -62,7 +62,7 @@ impl Engine {
             binding.pack(binding.bound, &definition.slots, &mut packed);
             let fresh = source.pattern.slots & !binding.bound;
             let children = Children::new(fresh, &definition.slots);
-            join.held_bytes += packed.len();
+            join.heap_bytes += packed.len();
             let inner = Inner {
                 fill,
                 level: level as u8,
@@ -90,7 +90,7 @@ impl Engine {
         node
     }
 
-    /// Removes a node and its descendants from the lists; with `take_back`, also their rows from the output.
+    /// Removes a node and its descendants from the lists; with `retracts`, also their rows from the output.
     pub(crate) fn drop_node(
         &mut self,
         join: &mut Join,
@@ -98,7 +98,7 @@ impl Engine {
         level: usize,
         node: u32,
         binding: &mut Binding,
-        take_back: bool,
+        retracts: bool,
     ) {
         if node == NO_NODE {
             return;
@@ -116,10 +116,10 @@ impl Engine {
                 join.fills.get_mut(fill).pulled.retain(|l| *l != node);
             }
             if leaf.context != NO_CONTEXT {
-                join.held_bytes -= join.contexts.remove(leaf.context).packed.len();
+                join.heap_bytes -= join.contexts.remove(leaf.context).packed.len();
             }
             join.remove_updater(level, leaf.list, leaf.position);
-            if take_back {
+            if retracts {
                 let view = View::default();
                 let read = match unread {
                     Some(from) => KeyRange::new(&range.lo, range.hi.as_ref().min(&from)),
@@ -128,7 +128,7 @@ impl Engine {
                 self.scan(join.tables[level], &read, &view, &mut |key, value| {
                     let mark = binding.mark();
                     if row_matches(join, level, key, value, binding) {
-                        complete(join, run, binding, key, Some(value), -1);
+                        apply_combination(join, run, binding, key, Some(value), -1);
                     }
                     binding.reset(mark);
                     Flow::Continue(())
@@ -136,9 +136,9 @@ impl Engine {
             }
         } else {
             let inner = join.inner.remove(node);
-            join.held_bytes -= inner.packed.len() + inner.children.memory_bytes();
+            join.heap_bytes -= inner.packed.len() + inner.children.memory_bytes();
             join.remove_updater(level, inner.list, inner.position);
-            forget_pending(join, inner.fill, node);
+            drop_pending(join, inner.fill, node);
             let fresh = join.source(level).pattern.slots & !binding.bound;
             let width = ids(fresh)
                 .filter_map(|s| join.definition.slots[s as usize].width)
@@ -146,7 +146,7 @@ impl Engine {
             inner.children.drain(width, |packed, child| {
                 let mark = binding.mark();
                 binding.unpack(fresh, &join.definition.slots, packed);
-                self.drop_node(join, run, level + 1, child, binding, take_back);
+                self.drop_node(join, run, level + 1, child, binding, retracts);
                 binding.reset(mark);
             });
         }
@@ -174,19 +174,19 @@ impl Engine {
     }
 }
 
-fn forget_pending(join: &mut Join, fill: u32, node: u32) {
+fn drop_pending(join: &mut Join, fill: u32, node: u32) {
     let Some(unsettled) = &mut join.fills.get_mut(fill).unsettled else {
         return;
     };
     let from = (node, Box::default());
-    let gone: Vec<_> = unsettled
+    let removed: Vec<_> = unsettled
         .pending
         .range(from..(node + 1, Box::default()))
         .map(|(k, _)| k.clone())
         .collect();
-    for key in gone {
+    for key in removed {
         unsettled.pending.remove(&key);
-        join.held_bytes -= pending_bytes(&key.1);
+        join.heap_bytes -= pending_bytes(&key.1);
     }
 }
 
@@ -211,8 +211,8 @@ fn slots_of(elements: &[Element]) -> u32 {
     })
 }
 
-/// Returns whether a new leaf is in pull mode, where reads copy its rows. The leaf reflects all changes that are queued in its
-/// list.
+/// Returns whether a new leaf is in pull mode, where reads copy its rows. The leaf reflects all changes that are queued
+/// in its list.
 pub(crate) fn is_pulled(join: &Join, leaf: u32) -> bool {
     let number = join.leaves.get(leaf).list;
     let list = join.updaters[join.last_level()].lists.get(number);
@@ -220,5 +220,5 @@ pub(crate) fn is_pulled(join: &Join, leaf: u32) -> bool {
 }
 
 pub(crate) fn add_child(join: &mut Join, node: u32, packed: &[u8], child: u32) {
-    join.held_bytes += join.inner.get_mut(node).children.insert(packed, child);
+    join.heap_bytes += join.inner.get_mut(node).children.insert(packed, child);
 }

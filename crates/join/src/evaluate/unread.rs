@@ -33,32 +33,32 @@ impl Join {
     }
 
     /// Records that a node's range was read only below the key `from`.
-    pub fn note_unread(&mut self, fill: u32, level: usize, node: u32, from: Box<[u8]>) {
-        self.held_bytes += pending_bytes(&from);
-        let unread = &mut self.unsettle(fill).unread;
+    pub fn record_unread(&mut self, fill: u32, level: usize, node: u32, from: Box<[u8]>) {
+        self.heap_bytes += pending_bytes(&from);
+        let unread = &mut self.mark_unsettled(fill).unread;
         let before = unread.insert((level as u8, node), from);
-        debug_assert!(before.is_none(), "it was taken before it was read");
+        debug_assert!(before.is_none(), "the entry was removed before it was read");
     }
 
     /// Removes and returns the key at which a node's unread rest begins.
     pub fn take_unread(&mut self, fill: u32, level: usize, node: u32) -> Option<Box<[u8]>> {
         let unsettled = self.fills.get_mut(fill).unsettled.as_mut()?;
         let from = unsettled.unread.remove(&(level as u8, node))?;
-        self.held_bytes -= pending_bytes(&from);
+        self.heap_bytes -= pending_bytes(&from);
         Some(from)
     }
 
     /// Records that a row of a checked source must be evaluated or taken back.
-    pub fn note_pending(&mut self, fill: u32, node: u32, packed: &[u8], came: bool) {
-        self.held_bytes += pending_bytes(packed);
+    pub fn record_pending(&mut self, fill: u32, node: u32, packed: &[u8], is_added: bool) {
+        self.heap_bytes += pending_bytes(packed);
         let slot = (node, packed.into());
-        self.unsettle(fill).pending.insert(slot, came);
+        self.mark_unsettled(fill).pending.insert(slot, is_added);
     }
 }
 
 impl Engine {
     /// Reads more rows in the range of one node of a fill. Returns `false` if nothing is unread.
-    pub(crate) fn read_on(&mut self, join: &mut Join, run: &mut Run, fill: u32) -> bool {
+    pub(crate) fn read_next_node(&mut self, join: &mut Join, run: &mut Run, fill: u32) -> bool {
         let first = join.fills.get(fill).unsettled.as_ref();
         let Some((&(level, node), _)) = first.and_then(|first| first.unread.first_key_value())
         else {

@@ -1,14 +1,14 @@
 //! View: prepares a range for reading. Gaps are filled, filled ranges are settled, and rows that are not stored (of
 //! `pull` joins) are computed for this read. `tables::scan` then outputs the rows.
 
-use crate::base::gathered::Gathered;
 use crate::base::key_range::{Flow, KeyRange, successor};
 use crate::base::pattern::Binding;
+use crate::base::row_buffer::RowBuffer;
 use crate::base::rows::Rows;
 use crate::budget::Budget;
 use crate::engine::Engine;
-use crate::evaluate::partial::Extent;
-use crate::join::run::{Run, Shortfall, Taken};
+use crate::evaluate::partial::FillExtent;
+use crate::join::run::{RowSink, Run, Shortfall};
 use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
@@ -27,36 +27,36 @@ impl Engine {
         let state = &mut self.tables[table];
         if let Some(supplied) = &mut state.supplied {
             let gaps = supplied.read(range);
-            let is_here = gaps.is_empty();
-            self.reads.needs.elsewhere.extend(gaps);
-            return is_here.then_some(view);
+            let is_ready = gaps.is_empty();
+            self.reads.needs.external.extend(gaps);
+            return is_ready.then_some(view);
         }
-        let mut is_here = true;
+        let mut is_ready = true;
         for at in 0..self.tables[table].makers.len() {
             let maker = self.tables[table].makers[at];
             if !self.settle_upstream(maker, now) {
-                is_here = false;
+                is_ready = false;
                 continue;
             }
-            let is_its = self.with_join(maker, |engine, join| {
+            let is_prepared = self.with_join(maker, |engine, join| {
                 engine.view_join(join, range, now, &mut view)
             });
-            is_here &= is_its.expect("invariant: joins form no cycle");
+            is_ready &= is_prepared.expect("invariant: joins form no cycle");
         }
-        is_here.then_some(view)
+        is_ready.then_some(view)
     }
 
     /// Prepares a range of one join. Rows that are not stored are added to the view.
     fn view_join(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
         let mode = join.definition.mode;
         if mode == JoinMode::Pull {
-            return self.pull(join, range, now, view);
+            return self.prepare_pull(join, range, now, view);
         }
-        if !self.ensure(join, range, now) {
+        if !self.fill_and_settle(join, range, now) {
             return false;
         }
         if mode == JoinMode::Auto {
-            let rows = self.pulled_rows(join, range, now);
+            let rows = self.collect_pulled_rows(join, range, now);
             if !rows.is_empty() {
                 view.computed.push((join.id, rows));
             }
@@ -69,7 +69,7 @@ impl Engine {
         &mut self,
         table: TableId,
         range: &KeyRange,
-        extent: Extent,
+        extent: FillExtent,
     ) -> Option<View> {
         let before = std::mem::replace(&mut self.reads.extent, extent);
         let view = self.view(table, range, self.time.now);
@@ -95,29 +95,29 @@ impl Engine {
     }
 
     /// Fills the gaps of a range and settles its filled parts.
-    fn ensure(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
+    fn fill_and_settle(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
         if let Some(number) = join.covering(range)
             && !is_expired(join, number, now)
         {
-            return self.touch(join, number, now);
+            return self.record_read(join, number, now);
         }
-        let range = match fillable(join, range) {
-            Some(_) if self.reads.extent == Extent::Exact => widened_to_groups(join, range),
+        let range = match plan_fill(join, range) {
+            Some(_) if self.reads.extent == FillExtent::Exact => widen_to_groups(join, range),
             Some(range) => range,
             // A group of `top` is always filled as a whole, even if it cannot have rows.
-            None if self.is_read(join.table) => widened_to_groups(join, range),
+            None if self.is_read(join.table) => widen_to_groups(join, range),
             None => return true,
         };
-        let mut is_here = true;
+        let mut is_ready = true;
         for number in join.status.overlapping(&range.lo, &range.hi) {
             if is_expired(join, number, now) {
                 self.discard(join, number);
             } else {
-                is_here &= self.touch(join, number, now);
+                is_ready &= self.record_read(join, number, now);
             }
         }
         let mut gaps = join.status.gaps(&range);
-        if gaps.len() > GAPS_MAX && is_scanned_alike(join, &gaps[0], &range) {
+        if gaps.len() > GAPS_MAX && scans_same_rows(join, &gaps[0], &range) {
             // Each gap would scan as much of the source as all of them together.
             for number in join.status.overlapping(&range.lo, &range.hi) {
                 if join.fills.get(number).pins == 0 {
@@ -127,22 +127,22 @@ impl Engine {
             gaps = join.status.gaps(&range);
         }
         for gap in gaps {
-            is_here &= match join.definition.mode {
-                JoinMode::Pull => self.fill_kept(join, &gap, now),
+            is_ready &= match join.definition.mode {
+                JoinMode::Pull => self.fill_transient(join, &gap, now),
                 _ => self.fill(join, &gap, now),
             };
         }
-        is_here
+        is_ready
     }
 
-    fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
+    fn record_read(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
         join.targets[number as usize].visit();
         let fill = join.fills.get_mut(number);
         count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
         if fill.unsettled.is_none() && join.lists_with_backlog.is_empty() {
             // The group may have received its first row.
             if join.targets[number as usize].group.is_none() {
-                join.aim(number);
+                join.update_target(number);
             }
             return true;
         }
@@ -150,19 +150,25 @@ impl Engine {
     }
 
     /// Prepares rows of a `pull` join.
-    fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
-        if join.is_subscribed && is_under_way(join, range) {
-            self.keep_transient(join, range);
+    fn prepare_pull(
+        &mut self,
+        join: &mut Join,
+        range: &KeyRange,
+        now: u64,
+        view: &mut View,
+    ) -> bool {
+        if join.is_subscribed && is_fill_started(join, range) {
+            self.retain_transient(join, range);
             view.transient.push(join.id);
-            return self.ensure(join, range, now);
+            return self.fill_and_settle(join, range, now);
         }
         let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
-        let is_bounded = self.pace.read_rows.is_some() && self.budget.is_resumable();
+        let is_bounded = self.step_limits.read_rows.is_some() && self.budget.is_resumable();
         if matches!(computed, Err(Shortfall::TooMuch)) && is_bounded {
             if self.subscribe_to_sources(join) {
-                self.keep_transient(join, range);
+                self.retain_transient(join, range);
                 view.transient.push(join.id);
-                return self.ensure(join, range, now);
+                return self.fill_and_settle(join, range, now);
             }
             computed =
                 self.with_budget(Budget::atomic(), |engine| engine.compute(join, range, now));
@@ -186,26 +192,26 @@ impl Engine {
         join: &mut Join,
         range: &KeyRange,
         now: u64,
-    ) -> Result<Gathered, Shortfall> {
+    ) -> Result<RowBuffer, Shortfall> {
         let mut binding = Binding::default();
-        let widened = widened_to_groups(join, range);
-        let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
-            return Ok(Gathered::default());
+        let widened = widen_to_groups(join, range);
+        let Some(mut run) = Run::without_storing(join, &widened, &mut binding, now) else {
+            return Ok(RowBuffer::default());
         };
         self.evaluate(join, &mut run, 0, &mut binding);
         if let Some(why) = run.shortfall {
             return Err(why);
         }
-        let mut rows = match run.taken {
-            Taken::Copies(mut rows) => {
+        let mut rows = match run.sink {
+            RowSink::Copies(mut rows) => {
                 rows.sort();
                 rows
             }
-            Taken::Output(mut output) => {
+            RowSink::Output(mut output) => {
                 for (_, group) in std::mem::take(&mut run.effects.touched) {
-                    output.show(&join.definition.shape, &group, &mut run.effects);
+                    output.update_group_rows(&join.definition.shape, &group, &mut run.effects);
                 }
-                all_rows(&output.rows, range)
+                collect_rows(&output.rows, range)
             }
         };
         if widened != *range {
@@ -216,7 +222,7 @@ impl Engine {
 }
 
 /// Returns whether a range of a `pull` join is filled or being filled, so that no part of it is computed separately.
-fn is_under_way(join: &Join, range: &KeyRange) -> bool {
+fn is_fill_started(join: &Join, range: &KeyRange) -> bool {
     let is_begun = |number: &u32| join.fills.get(*number).unsettled.is_some();
     join.covering(range).is_some()
         || join
@@ -243,7 +249,7 @@ fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
 /// the end of its group, because the next read most likely requests newer rows. It is extended to the end of the table
 /// if that scans no more source rows. The complete group is filled if its next slot has no width, because such bounds
 /// cannot be applied to the sources, or if the group is divided into many ranges.
-pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
+pub(crate) fn plan_fill(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     let definition = &join.definition;
     let mut binding = Binding::default();
     let constraint = definition
@@ -251,33 +257,33 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         .output
         .constrain(range, &definition.slots, &mut binding)?;
     if definition.shape.rank.is_some() {
-        return Some(widened_to_groups(join, range));
+        return Some(widen_to_groups(join, range));
     }
-    let is_many = |whole: &KeyRange| {
-        let ranges = join.status.overlapping(&whole.lo, &whole.hi);
+    let is_many = |group_range: &KeyRange| {
+        let ranges = join.status.overlapping(&group_range.lo, &group_range.hi);
         ranges.len() >= RANGES_MAX
     };
     if constraint.point {
         // The rows of a group are being read one by one; fill the complete group.
-        let whole = join.output.rows.head(&range.lo).map(KeyRange::prefix);
-        return Some(whole.filter(is_many).unwrap_or_else(|| range.clone()));
+        let group_range = join.output.rows.head(&range.lo).map(KeyRange::prefix);
+        return Some(group_range.filter(is_many).unwrap_or_else(|| range.clone()));
     }
     let mut prefix = Vec::new();
     definition.shape.output.write_prefix(&binding, &mut prefix);
-    let whole = KeyRange {
+    let group_range = KeyRange {
         lo: prefix.clone().into(),
         hi: successor(&prefix).into(),
     };
-    if binding.bound == 0 && !is_scanned_whole(join, range, &whole) {
+    if binding.bound == 0 && !scans_same_rows_to_end(join, range, &group_range) {
         return Some(range.clone());
     }
-    if range.hi <= whole.lo || whole.hi <= range.lo {
+    if range.hi <= group_range.lo || group_range.hi <= range.lo {
         return None;
     }
-    if range.lo < whole.lo || range.hi > whole.hi {
+    if range.lo < group_range.lo || range.hi > group_range.hi {
         // The range is part of a page of several joins. If this join's part equals its group, fill the group, so that a
         // read of a larger or smaller part of the page also finds it by the group.
-        let has_all = range.lo <= whole.lo && whole.hi <= range.hi;
+        let has_all = range.lo <= group_range.lo && group_range.hi <= range.hi;
         // Until the page is recognized, or if its groups are parts of it, the head is the prefix of all its keys.
         let head = join.output.rows.head(&range.lo).unwrap_or(&range.lo);
         let group = Some(KeyRange::prefix(head)).filter(|group| {
@@ -288,33 +294,33 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         });
         return Some(group.unwrap_or_else(|| range.clone()));
     }
-    if binding.bound > 0 && (constraint.unsized_next || is_many(&whole)) {
-        return Some(whole);
+    if binding.bound > 0 && (constraint.unsized_next || is_many(&group_range)) {
+        return Some(group_range);
     }
     Some(KeyRange {
         lo: range.lo.clone(),
-        hi: whole.hi,
+        hi: group_range.hi,
     })
 }
 
-/// Returns whether filling to the end of the table would scan the same rows of a join's only source. This is so if the output
-/// begins with the time and the source with the author.
-fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
-    if range.hi > whole.hi {
+/// Returns whether filling to the end of the table would scan the same rows of a join's only source. This is so if the
+/// output begins with the time and the source with the author.
+fn scans_same_rows_to_end(join: &Join, range: &KeyRange, group_range: &KeyRange) -> bool {
+    if range.hi > group_range.hi {
         return false;
     }
-    is_scanned_alike(join, range, &KeyRange::new(&range.lo, &whole.hi))
+    scans_same_rows(join, range, &KeyRange::new(&range.lo, &group_range.hi))
 }
 
 /// Returns whether a join scans the same source rows to fill either range.
-fn is_scanned_alike(join: &Join, one: &KeyRange, other: &KeyRange) -> bool {
-    let scanned = scanned(join, one).map(|range| Some(range) == scanned(join, other));
+fn scans_same_rows(join: &Join, one: &KeyRange, other: &KeyRange) -> bool {
+    let scanned = scanned_range(join, one).map(|range| Some(range) == scanned_range(join, other));
     scanned.unwrap_or(false)
 }
 
 /// Returns the range of its source that a join scans to fill a range; `None` if it has several sources, or no rows
 /// there.
-fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
+fn scanned_range(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     if join.last_level() > 0 {
         return None;
     }
@@ -326,7 +332,7 @@ fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
 }
 
 /// Extends a range to complete groups of `top`, because ranks are counted from the start of a group.
-fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
+fn widen_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
     let definition = &join.definition;
     let Some(rank) = definition.shape.rank else {
         return range.clone();
@@ -348,8 +354,8 @@ fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
     KeyRange { lo, hi }
 }
 
-fn all_rows(rows: &Rows, range: &KeyRange) -> Gathered {
-    let mut all = Gathered::default();
+fn collect_rows(rows: &Rows, range: &KeyRange) -> RowBuffer {
+    let mut all = RowBuffer::default();
     let _ = rows.read(&range.lo, &range.hi, false, &mut |key, value| {
         all.push(key, value);
         Flow::Continue(())

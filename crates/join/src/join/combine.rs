@@ -5,7 +5,7 @@ use crate::base::key_range::successor;
 use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::join::Join;
-use crate::join::run::{Run, Taken};
+use crate::join::run::{RowSink, Run};
 use crate::operators::Combination;
 
 /// Returns whether a source row matches the pattern, the binding and all conditions. Binds its slots.
@@ -53,7 +53,7 @@ pub fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
 }
 
 /// Applies a complete combination of source rows to the output: adds it, or takes it back if `sign` is negative.
-pub fn complete(
+pub fn apply_combination(
     join: &mut Join,
     run: &mut Run,
     binding: &Binding,
@@ -77,7 +77,7 @@ pub fn complete(
         fill: run.fill.unwrap_or(u32::MAX),
     };
     if run.fill.is_some() {
-        if !is_set_aside(join, run.fill, combination.key) {
+        if !is_recomputed_later(join, run.fill, combination.key) {
             join.output.apply(
                 &join.definition.shape,
                 combination,
@@ -88,20 +88,20 @@ pub fn complete(
         }
         return;
     }
-    match &mut run.taken {
-        Taken::Copies(rows) => {
+    match &mut run.sink {
+        RowSink::Copies(rows) => {
             if let Some(value) = new {
                 rows.push(combination.key, value.as_bytes());
             }
         }
-        Taken::Output(output) => {
+        RowSink::Output(output) => {
             output.apply(&definition.shape, combination, old, new, &mut run.effects)
         }
     }
 }
 
 /// Returns whether a group will be computed again, so that changes to it need not be applied.
-pub fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
+pub fn is_recomputed_later(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
     let Some(fill) = fill else { return false };
     join.fills
         .get(fill)

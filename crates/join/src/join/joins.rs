@@ -12,25 +12,25 @@ use crate::join::{Join, JoinId};
 
 #[derive(Default)]
 pub struct Joins {
-    places: Vec<Place>,
+    slots: Vec<JoinSlot>,
     /// Dropped joins whose state has not been freed.
     dropped: VecDeque<JoinId>,
 }
 
-enum Place {
-    There(Box<Join>),
+enum JoinSlot {
+    Present(Box<Join>),
     /// `with_join` has taken the join out.
-    Out,
+    CheckedOut,
     /// The join was dropped, and its state freed.
-    Gone,
+    Freed,
 }
 
-impl Place {
+impl JoinSlot {
     #[inline]
     fn join(&self) -> Option<&Join> {
         match self {
-            Place::There(join) => Some(join),
-            Place::Out | Place::Gone => None,
+            JoinSlot::Present(join) => Some(join),
+            JoinSlot::CheckedOut | JoinSlot::Freed => None,
         }
     }
 }
@@ -38,25 +38,25 @@ impl Place {
 impl Joins {
     #[inline]
     pub fn get(&self, id: JoinId) -> Option<&Join> {
-        self.places[id as usize].join()
+        self.slots[id as usize].join()
     }
 
     #[inline]
     pub fn get_mut(&mut self, id: JoinId) -> Option<&mut Join> {
-        match &mut self.places[id as usize] {
-            Place::There(join) => Some(join),
-            Place::Out | Place::Gone => None,
+        match &mut self.slots[id as usize] {
+            JoinSlot::Present(join) => Some(join),
+            JoinSlot::CheckedOut | JoinSlot::Freed => None,
         }
     }
 
     /// Returns whether a join is temporarily out of its place.
-    pub fn is_out(&self, id: JoinId) -> bool {
-        matches!(self.places[id as usize], Place::Out)
+    pub fn is_checked_out(&self, id: JoinId) -> bool {
+        matches!(self.slots[id as usize], JoinSlot::CheckedOut)
     }
 
     /// Iterates over all joins in their places, including dropped ones.
     pub fn all(&self) -> impl Iterator<Item = &Join> {
-        self.places.iter().filter_map(Place::join)
+        self.slots.iter().filter_map(JoinSlot::join)
     }
 
     /// Iterates over the joins that have not been dropped, oldest first.
@@ -64,18 +64,18 @@ impl Joins {
         self.all().filter(|join| !self.dropped.contains(&join.id))
     }
 
-    pub fn named(&self, name: &str) -> Option<&Join> {
+    pub fn find_by_name(&self, name: &str) -> Option<&Join> {
         self.live().find(|join| join.name == name)
     }
 
     /// The number of the next join.
     pub fn next_id(&self) -> JoinId {
-        self.places.len() as JoinId
+        self.slots.len() as JoinId
     }
 
     pub fn add(&mut self, join: Join) {
-        debug_assert_eq!(join.id, self.next_id(), "a join knows its place");
-        self.places.push(Place::There(Box::new(join)));
+        debug_assert_eq!(join.id, self.next_id(), "join ids are consecutive");
+        self.slots.push(JoinSlot::Present(Box::new(join)));
     }
 
     /// Marks a join as dropped.
@@ -95,9 +95,9 @@ impl Joins {
     /// Removes the first dropped join, whose state has been freed.
     pub fn remove_first_dropped(&mut self) -> Option<Box<Join>> {
         let id = self.dropped.pop_front()?;
-        match std::mem::replace(&mut self.places[id as usize], Place::Gone) {
-            Place::There(join) => Some(join),
-            Place::Out | Place::Gone => None,
+        match std::mem::replace(&mut self.slots[id as usize], JoinSlot::Freed) {
+            JoinSlot::Present(join) => Some(join),
+            JoinSlot::CheckedOut | JoinSlot::Freed => None,
         }
     }
 
@@ -114,13 +114,13 @@ impl Engine {
         id: JoinId,
         run: impl FnOnce(&mut Engine, &mut Join) -> T,
     ) -> Option<T> {
-        let place = &mut self.joins.places[id as usize];
+        let place = &mut self.joins.slots[id as usize];
         place.join()?;
-        let Place::There(mut join) = std::mem::replace(place, Place::Out) else {
+        let JoinSlot::Present(mut join) = std::mem::replace(place, JoinSlot::CheckedOut) else {
             return None;
         };
         let done = run(self, &mut join);
-        self.joins.places[id as usize] = Place::There(join);
+        self.joins.slots[id as usize] = JoinSlot::Present(join);
         Some(done)
     }
 }

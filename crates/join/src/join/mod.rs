@@ -55,9 +55,9 @@ pub struct Join {
     pub page: Option<Page>,
     pub status: Status,
     /// Fills that cover all keys with a prefix, by that prefix. Most reads are of one of these, or are inside a tail.
-    pub wholes: ByteMap<u32>,
+    pub prefix_fills: ByteMap<u32>,
     /// Other fills that reach to the end of a group of the output's table, by the group's prefix.
-    pub tails: ByteMap<u32>,
+    pub tail_fills: ByteMap<u32>,
     pub fills: Slab<Fill>,
     /// Indexed by fill.
     pub targets: Vec<Target>,
@@ -74,7 +74,7 @@ pub struct Join {
     /// Fills that other fills were computed from, and that have pending rows or drained groups.
     pub unsettled: BTreeSet<u32>,
     /// Memory of fills and inner nodes, besides their records.
-    pub held_bytes: usize,
+    pub heap_bytes: usize,
     /// Statistics.
     pub filled: u64,
     pub evicted: u64,
@@ -176,7 +176,7 @@ impl Fill {
         }
     }
 
-    pub fn held_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.prefix.len() + self.packed.len()
     }
 }
@@ -204,8 +204,8 @@ impl Join {
             output: Output::new(rows),
             page: None,
             status: Status::default(),
-            wholes: ByteMap::default(),
-            tails: ByteMap::default(),
+            prefix_fills: ByteMap::default(),
+            tail_fills: ByteMap::default(),
             fills: Slab::default(),
             targets: Vec::new(),
             fill_of_group: Vec::new(),
@@ -215,7 +215,7 @@ impl Join {
             updaters,
             lists_with_backlog: Vec::new(),
             unsettled: BTreeSet::new(),
-            held_bytes: 0,
+            heap_bytes: 0,
             filled: 0,
             evicted: 0,
             converted: 0,
@@ -226,7 +226,7 @@ impl Join {
     }
 
     /// Returns whether a number still identifies the fill with this serial.
-    pub fn fill_is_there(&self, number: u32, serial: u32) -> bool {
+    pub fn is_fill_current(&self, number: u32, serial: u32) -> bool {
         let fill = self.fills.at(number);
         fill.is_some_and(|fill| fill.serial == serial && !fill.is_vacant())
     }
@@ -251,7 +251,7 @@ impl Join {
         let is_last = level == self.last_level();
         let (leaves, inner) = (&mut self.leaves, &mut self.inner);
         self.updaters[level].add(prefix, elements, entry, now, |entry, position| {
-            place(leaves, inner, is_last, entry, position);
+            store_position(leaves, inner, is_last, entry, position);
         })
     }
 
@@ -259,29 +259,30 @@ impl Join {
         let is_last = level == self.last_level();
         let (leaves, inner) = (&mut self.leaves, &mut self.inner);
         self.updaters[level].remove(list, position, |entry, position| {
-            place(leaves, inner, is_last, entry, position);
+            store_position(leaves, inner, is_last, entry, position);
         });
     }
 
     /// Moves an entry past one more pending change of its list, which it reflects. Returns its new position.
-    pub fn pass(&mut self, level: usize, list: u32, at: usize, waiting: usize) -> usize {
+    pub fn advance_entry(&mut self, level: usize, list: u32, at: usize, waiting: usize) -> usize {
         let is_last = level == self.last_level();
         let (leaves, inner) = (&mut self.leaves, &mut self.inner);
-        self.updaters[level]
-            .lists
-            .get_mut(list)
-            .pass(at, waiting, &mut |entry, position| {
-                place(leaves, inner, is_last, entry, position);
-            })
+        self.updaters[level].lists.get_mut(list).advance_entry(
+            at,
+            waiting,
+            &mut |entry, position| {
+                store_position(leaves, inner, is_last, entry, position);
+            },
+        )
     }
 
     /// Returns the outstanding work of a fill, for additions.
-    pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
+    pub fn mark_unsettled(&mut self, fill: u32) -> &mut Unsettled {
         if self.fills.get(fill).pins > 0 {
             self.unsettled.insert(fill);
-            self.tracked.downstream_changed();
+            self.tracked.mark_downstream_stale();
         }
-        self.tracked.range_changed(&self.fills.get(fill).range);
+        self.tracked.mark_range_stale(&self.fills.get(fill).range);
         self.targets[fill as usize].unsettled = true;
         self.fills.get_mut(fill).unsettled.get_or_insert_default()
     }
@@ -292,7 +293,7 @@ impl Join {
         fill.pins = fill
             .pins
             .checked_add_signed(change)
-            .expect("invariant: what is pinned stays");
+            .expect("invariant: pinned ranges are not dropped");
         if fill.pins > 0 && fill.unsettled.is_some() {
             self.unsettled.insert(number);
         } else if fill.pins == 0 {
@@ -301,7 +302,7 @@ impl Join {
     }
 
     /// Marks a fill as settled.
-    pub fn settled(&mut self, fill: u32) {
+    pub fn mark_settled(&mut self, fill: u32) {
         self.fills.get_mut(fill).unsettled = None;
         self.targets[fill as usize].unsettled = false;
         self.unsettled.remove(&fill);
@@ -310,17 +311,17 @@ impl Join {
     /// Returns the fill that covers the complete range, if there is one.
     pub fn covering(&self, range: &KeyRange) -> Option<u32> {
         if is_successor(&range.lo, &range.hi)
-            && let Some(&number) = self.wholes.get(&range.lo)
+            && let Some(&number) = self.prefix_fills.get(&range.lo)
         {
             return Some(number);
         }
         if let Some(head) = self.output.rows.head(&range.lo) {
             if (range.hi.starts_with(head) || is_successor(head, &range.hi))
-                && let Some(&number) = self.wholes.get(head)
+                && let Some(&number) = self.prefix_fills.get(head)
             {
                 return Some(number);
             }
-            if let Some(&number) = self.tails.get(head) {
+            if let Some(&number) = self.tail_fills.get(head) {
                 let filled = &self.fills.get(number).range;
                 if filled.lo <= range.lo && range.hi <= filled.hi {
                     return Some(number);
@@ -332,14 +333,14 @@ impl Join {
 
     /// Returns the fill that covers the end of a group, or the complete group.
     pub fn fill_of_head(&self, head: &[u8]) -> Option<u32> {
-        self.tails
+        self.tail_fills
             .get(head)
-            .or_else(|| self.wholes.get(head))
+            .or_else(|| self.prefix_fills.get(head))
             .copied()
     }
 
     /// Returns a filled range's key in `wholes` (`true`) or in `tails`.
-    fn known_by<'r>(&self, range: &'r KeyRange) -> Option<(bool, &'r [u8])> {
+    fn index_key<'r>(&self, range: &'r KeyRange) -> Option<(bool, &'r [u8])> {
         if is_successor(&range.lo, &range.hi) {
             return Some((true, &range.lo));
         }
@@ -348,7 +349,7 @@ impl Join {
     }
 
     /// Looks up the group of a fill's prefix, for fan-out and reads.
-    pub fn aim(&mut self, number: u32) {
+    pub fn update_target(&mut self, number: u32) {
         let fill = self.fills.get(number);
         let mut target = Target::new(fill, &self.output.rows);
         let at = number as usize;
@@ -389,40 +390,40 @@ impl Join {
     }
 
     /// Records that a fill's range is filled.
-    pub fn cover(&mut self, number: u32) {
+    pub fn add_coverage(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
         self.status.insert(range, number);
-        if let Some((is_whole, name)) = self.known_by(range) {
+        if let Some((is_whole, name)) = self.index_key(range) {
             let (bytes, name) = (tail_bytes(name), name.into());
             let before = if is_whole {
-                self.wholes.insert(name, number)
+                self.prefix_fills.insert(name, number)
             } else {
-                self.tails.insert(name, number)
+                self.tail_fills.insert(name, number)
             };
             if before.is_none() {
-                self.held_bytes += bytes;
+                self.heap_bytes += bytes;
             }
         }
-        self.held_bytes += range.lo.len() + range.hi.len();
+        self.heap_bytes += range.lo.len() + range.hi.len();
     }
 
-    pub fn uncover(&mut self, number: u32) {
+    pub fn remove_coverage(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
-        self.tracked.range_changed(range);
+        self.tracked.mark_range_stale(range);
         self.status.remove(range);
-        if let Some((is_whole, name)) = self.known_by(range) {
+        if let Some((is_whole, name)) = self.index_key(range) {
             let bytes = tail_bytes(name);
             let known = if is_whole {
-                &mut self.wholes
+                &mut self.prefix_fills
             } else {
-                &mut self.tails
+                &mut self.tail_fills
             };
             if known.get(name) == Some(&number) {
                 known.remove(name);
-                self.held_bytes -= bytes;
+                self.heap_bytes -= bytes;
             }
         }
-        self.held_bytes -= range.lo.len() + range.hi.len();
+        self.heap_bytes -= range.lo.len() + range.hi.len();
         self.targets[number as usize] = Target::default();
     }
 
@@ -435,7 +436,7 @@ impl Join {
             + self.inner.memory_bytes()
             + self.leaves.memory_bytes()
             + self.contexts.memory_bytes()
-            + self.held_bytes
+            + self.heap_bytes
             + self
                 .updaters
                 .iter()
@@ -454,7 +455,7 @@ pub fn pending_bytes(packed: &[u8]) -> usize {
 }
 
 /// Stores an entry's position in its node.
-fn place(
+fn store_position(
     leaves: &mut Slab<Leaf>,
     inner: &mut Slab<Inner>,
     is_last: bool,

@@ -17,7 +17,7 @@ pub struct Page {
 
 impl Join {
     /// Splits the rows of a join without rows as its first fill suggests.
-    pub fn split_for(&mut self, gap: &KeyRange, prefix: &[u8], elements: usize) {
+    pub fn split_for_fill(&mut self, gap: &KeyRange, prefix: &[u8], elements: usize) {
         if self.fills.len() > 0 || !self.output.rows.is_empty() {
             return;
         }
@@ -40,7 +40,7 @@ impl Join {
             word: word.into(),
         });
         if page != self.page {
-            self.output.rows.split_anew(match page {
+            self.output.rows.reset_split(match page {
                 Some(_) => Split::Bytes(prefix.len()),
                 None => definition.shape.output.split(&definition.slots),
             });
@@ -49,7 +49,7 @@ impl Join {
     }
 
     /// Splits the rows of a join that was never read as its part of a page, which other joins fill, suggests.
-    pub fn split_with(&mut self, page: &KeyRange) {
+    pub fn split_for_page(&mut self, page: &KeyRange) {
         if self.page.is_some() {
             return;
         }
@@ -62,17 +62,17 @@ impl Join {
         if found.is_some() {
             let mut prefix = Vec::new();
             let elements = definition.shape.output.write_prefix(&binding, &mut prefix);
-            self.split_for(page, &prefix, elements);
+            self.split_for_fill(page, &prefix, elements);
         }
     }
 
-    /// Returns whether the stored rows can be output without checks once they are filled and settled: none of them can be
-    /// invalid.
+    /// Returns whether the stored rows can be output without checks once they are filled and settled: none of them can
+    /// be invalid.
     pub fn is_read_as_stored(&self) -> bool {
         let definition = &self.definition;
         definition.mode == JoinMode::Push
             && self.lists_with_backlog.is_empty()
-            && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
+            && (definition.shape.row_state()).is_none_or(|state| state.always_formats())
     }
 
     /// Returns whether all changes of this join's output have been applied to the outputs that depend on it.

@@ -1,8 +1,8 @@
 //! The state of one evaluation of a join over a range of its output, and the destination of its rows.
 
-use crate::base::gathered::Gathered;
 use crate::base::key_range::KeyRange;
 use crate::base::pattern::{Binding, SlotBounds};
+use crate::base::row_buffer::RowBuffer;
 use crate::base::rows::Value;
 use crate::join::Join;
 use crate::operators::output::{Effects, Output};
@@ -18,7 +18,7 @@ pub struct Run {
     /// The fill that stores the rows; without one, they go to `taken`.
     pub fill: Option<u32>,
     pub leaves_nodes: bool,
-    pub taken: Taken,
+    pub sink: RowSink,
     pub effects: Effects,
     pub now: u64,
     /// The reason why the result is incomplete, if it is.
@@ -38,24 +38,24 @@ pub enum Shortfall {
 }
 
 /// The destination of rows that are not stored.
-pub enum Taken {
+pub enum RowSink {
     /// Copies of source rows.
-    Copies(Gathered),
+    Copies(RowBuffer),
     Output(Output),
 }
 
-impl Taken {
+impl RowSink {
     pub fn new(join: &Join) -> Self {
         if join.definition.shape.copies_rows() {
-            Taken::Copies(Gathered::default())
+            RowSink::Copies(RowBuffer::default())
         } else {
-            Taken::Output(Output::default())
+            RowSink::Output(Output::default())
         }
     }
 }
 
 impl Run {
-    pub fn of_fill(join: &Join, fill: u32, wanted: bool, now: u64) -> Self {
+    pub fn for_fill(join: &Join, fill: u32, records_effects: bool, now: u64) -> Self {
         let from = join.fills.get(fill);
         Run {
             range: from.range.clone(),
@@ -64,9 +64,9 @@ impl Run {
             is_prefix: from.is_prefix,
             fill: Some(fill),
             leaves_nodes: from.is_maintained,
-            taken: Taken::Copies(Gathered::default()),
+            sink: RowSink::Copies(RowBuffer::default()),
             effects: Effects {
-                wanted,
+                is_recorded: records_effects,
                 ..Effects::default()
             },
             now,
@@ -78,13 +78,18 @@ impl Run {
 
     /// Starts an evaluation without storing rows. Binds the slots that the range fixes. Returns `None` if the join
     /// cannot have rows in the range.
-    pub fn taking(join: &Join, range: &KeyRange, binding: &mut Binding, now: u64) -> Option<Self> {
+    pub fn without_storing(
+        join: &Join,
+        range: &KeyRange,
+        binding: &mut Binding,
+        now: u64,
+    ) -> Option<Self> {
         let definition = &join.definition;
         let constraint = definition
             .shape
             .output
             .constrain(range, &definition.slots, binding)?;
-        forget_rank(join, binding);
+        unbind_rank(join, binding);
         let mut prefix = Vec::new();
         let elements = definition.shape.output.write_prefix(binding, &mut prefix);
         Some(Run {
@@ -94,7 +99,7 @@ impl Run {
             elements,
             fill: None,
             leaves_nodes: false,
-            taken: Taken::new(join),
+            sink: RowSink::new(join),
             effects: Effects::default(),
             now,
             shortfall: None,
@@ -128,7 +133,7 @@ impl Run {
     /// Records a complete combination of a one-to-one copy.
     pub fn take_copy(&mut self, join: &Join, binding: &Binding, value: &[u8]) {
         if self.write_key(join, binding)
-            && let Taken::Copies(rows) = &mut self.taken
+            && let RowSink::Copies(rows) = &mut self.sink
         {
             rows.push(&self.key, value);
         }
@@ -136,7 +141,7 @@ impl Run {
 }
 
 /// A rank is computed, never read from a source.
-pub(crate) fn forget_rank(join: &Join, binding: &mut Binding) {
+pub(crate) fn unbind_rank(join: &Join, binding: &mut Binding) {
     if let Some(rank) = join.definition.shape.rank {
         binding.bound &= !(1 << rank.slot);
     }

@@ -25,14 +25,14 @@ impl Tracked {
     }
 
     /// Reports a key, if it is tracked.
-    pub fn changed(&mut self, key: &[u8]) {
+    pub fn mark_stale(&mut self, key: &[u8]) {
         if let Some(key) = self.keys.take(key) {
             self.stale.push(key);
         }
     }
 
     /// Reports the tracked keys of a range.
-    pub fn range_changed(&mut self, range: &KeyRange) {
+    pub fn mark_range_stale(&mut self, range: &KeyRange) {
         if self.keys.is_empty() {
             return;
         }
@@ -45,16 +45,16 @@ impl Tracked {
         }
     }
 
-    pub fn downstream_changed(&mut self) {
+    pub fn mark_downstream_stale(&mut self) {
         self.is_downstream_stale = true;
     }
 
-    /// Returns whether [`Tracked::downstream_changed`] was called since the last call of this function.
-    pub fn take_downstream_changed(&mut self) -> bool {
+    /// Returns whether [`Tracked::mark_downstream_stale`] was called since the last call of this function.
+    pub fn take_downstream_stale(&mut self) -> bool {
         std::mem::take(&mut self.is_downstream_stale)
     }
 
-    pub fn all_changed(&mut self) {
+    pub fn mark_all_stale(&mut self) {
         self.stale.extend(std::mem::take(&mut self.keys));
     }
 

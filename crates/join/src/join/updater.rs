@@ -64,7 +64,7 @@ impl Entry {
 }
 
 #[derive(Debug)]
-pub struct Waiting {
+pub struct QueuedEvent {
     pub event: Rc<Event>,
     /// The change's number among all deferred changes.
     pub sequence: u64,
@@ -74,7 +74,7 @@ pub struct Waiting {
 #[derive(Debug, Default)]
 pub struct List {
     pub entries: Vec<Entry>,
-    pub queue: VecDeque<Waiting>,
+    pub queue: VecDeque<QueuedEvent>,
     pub prefix: Box<[u8]>,
     pub elements: usize,
     /// True if rows are copied only by reads (see `auto`). While a conversion is queued, this is the mode of entries
@@ -129,7 +129,7 @@ impl Updaters {
                     elements,
                     lists: ByteMap::default(),
                 });
-                self.lengths.last_mut().expect("just added")
+                self.lengths.last_mut().expect("added above")
             }
         };
         let number = match length.lists.get(prefix) {
@@ -160,12 +160,12 @@ impl Updaters {
         list.remove(position as usize, moved);
         self.bytes -= (before - list.entries.capacity()) * size_of::<Entry>();
         if list.entries.is_empty() && list.queue.is_empty() {
-            self.forget(number);
+            self.remove_list(number);
         }
     }
 
     /// Removes an empty list.
-    pub fn forget(&mut self, number: u32) {
+    pub fn remove_list(&mut self, number: u32) {
         let list = self.lists.remove(number);
         self.bytes -=
             list.prefix.len() * 2 + LIST_BYTES + list.entries.capacity() * size_of::<Entry>();
@@ -217,7 +217,7 @@ impl List {
         let mut at = self.entries.len() - 1;
         moved(entry, at as u32);
         for waiting in 0..self.queue.len() {
-            at = self.pass(at, waiting, &mut moved);
+            at = self.advance_entry(at, waiting, &mut moved);
         }
     }
 
@@ -241,7 +241,12 @@ impl List {
     }
 
     /// Moves the entry at `at` past queued change number `waiting`, which it reflects. Returns its new position.
-    pub fn pass(&mut self, at: usize, waiting: usize, moved: &mut impl FnMut(Entry, u32)) -> usize {
+    pub fn advance_entry(
+        &mut self,
+        at: usize,
+        waiting: usize,
+        moved: &mut impl FnMut(Entry, u32),
+    ) -> usize {
         let done = self.queue[waiting].done;
         debug_assert!(at >= done, "invariant 2");
         self.swap(at, done, moved);
@@ -258,7 +263,7 @@ impl List {
     }
 
     pub fn enqueue(&mut self, event: Rc<Event>, sequence: u64) {
-        self.queue.push_back(Waiting {
+        self.queue.push_back(QueuedEvent {
             event,
             sequence,
             done: 0,
@@ -290,7 +295,7 @@ impl List {
 
     /// Returns whether an entry that reflects the first `seen` queued changes is copied only by reads.
     pub fn is_pulled(&self, seen: usize) -> bool {
-        let converted = |waiting: &Waiting| match *waiting.event {
+        let converted = |waiting: &QueuedEvent| match *waiting.event {
             Event::Convert { pulled } => Some(pulled),
             Event::Row(_) => None,
         };
@@ -299,7 +304,7 @@ impl List {
     }
 
     /// Returns the index of the first queued change that was not applied to the entry at `at`.
-    pub fn unseen(&self, at: usize) -> usize {
+    pub fn next_event(&self, at: usize) -> usize {
         self.queue
             .iter()
             .position(|w| at >= w.done)
@@ -307,7 +312,7 @@ impl List {
     }
 
     /// Returns the index of the first entry that does not reflect all queued changes.
-    pub fn behind(&self) -> usize {
+    pub fn first_stale_entry(&self) -> usize {
         self.queue.back().map_or(self.entries.len(), |w| w.done)
     }
 }
@@ -317,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_keep_what_they_have_seen_through_insertions_and_removals() {
+    fn entries_keep_their_queue_positions_through_insertions_and_removals() {
         let mut list = List::default();
         let mut seen: Vec<(u32, usize)> = Vec::new();
         let change = Rc::new(Event::Convert { pulled: true });
@@ -359,7 +364,7 @@ mod tests {
                 let waiting = list.queue.len();
                 assert_eq!(
                     has,
-                    events - waiting + list.unseen(at),
+                    events - waiting + list.next_event(at),
                     "entry {} at {at}",
                     entry.fill
                 );

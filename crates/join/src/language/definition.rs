@@ -5,14 +5,14 @@ use std::hash::BuildHasherDefault;
 
 use larder_types::OBJECT_MARK;
 
-use crate::base::hash::Folded;
+use crate::base::hash::FoldHasher;
 use crate::base::number;
 use crate::base::pattern::{Element, Pattern, SLOTS_MAX, Slot, SlotId};
 use crate::error::DefinitionError;
 use crate::language::grammar::{self, Condition, JoinMode, Part, PatternText, Syntax, Test};
-use crate::operators::{self, Kind, Operator, Rank, Shape};
+use crate::operators::{self, Operator, OperatorKind, Rank, Shape};
 
-type Names = HashMap<String, SlotId, BuildHasherDefault<Folded>>;
+type Names = HashMap<String, SlotId, BuildHasherDefault<FoldHasher>>;
 
 #[derive(Debug, Clone)]
 pub struct Definition {
@@ -27,7 +27,7 @@ pub struct Definition {
     pub value: usize,
     pub output_column: usize,
     /// The value that an absent row reads as.
-    pub otherwise: Option<Vec<u8>>,
+    pub else_value: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -35,20 +35,20 @@ pub struct Source {
     pub operator: Operator,
     pub pattern: Pattern,
     /// Conditions that a row must satisfy to be used.
-    pub conditions: Vec<Bound>,
+    pub conditions: Vec<CompiledCondition>,
     pub column: usize,
 }
 
 /// A compiled condition.
 #[derive(Debug, Clone)]
-pub struct Bound {
+pub struct CompiledCondition {
     pub slot: Option<SlotId>,
     test: Test,
     literal: Vec<u8>,
     number: Option<number::Billionths>,
 }
 
-impl Bound {
+impl CompiledCondition {
     /// Returns whether a value of the slot, or of the row, satisfies the condition. An empty value never does.
     pub fn holds(&self, value: &[u8]) -> bool {
         if value.is_empty() {
@@ -93,7 +93,7 @@ impl Definition {
             let conditions = clause
                 .conditions
                 .iter()
-                .map(|c| bound(c, &names, &source))
+                .map(|c| compile_condition(c, &names, &source))
                 .collect::<Result<_, _>>()?;
             sources.push(Source {
                 operator: clause.operator,
@@ -110,18 +110,18 @@ impl Definition {
             return Err(DefinitionError::new(
                 syntax.clauses[value].column,
                 format!(
-                    "auto chooses for each source range whether to copy; with {} write push or pull",
+                    "auto applies only to copy: with {} write push or pull",
                     operator.name()
                 ),
             ));
         }
-        if let Some((_, column)) = syntax.otherwise
+        if let Some((_, column)) = syntax.else_value
             && !operator.may_have_else()
         {
             return Err(DefinitionError::new(
                 column,
                 format!(
-                    "else says what a {} of nothing reads as; {} has no such row",
+                    "else defines the value of an empty {}; {} has no such value",
                     operators::names(|row| row.may_have_else, " or "),
                     operator.name()
                 ),
@@ -131,7 +131,7 @@ impl Definition {
         if syntax.mode == JoinMode::Auto && all & !output.slots != 0 {
             return Err(DefinitionError::new(
                 syntax.output.column,
-                "the output of an auto join names all slots of its sources: add them, or write push or pull",
+                "the output of an auto join must name all slots of its sources: add them, or write push or pull",
             ));
         }
         Ok(Definition {
@@ -147,7 +147,7 @@ impl Definition {
             slots,
             sources,
             value,
-            otherwise: syntax.otherwise.map(|(text, _)| text),
+            else_value: syntax.else_value.map(|(text, _)| text),
         })
     }
 
@@ -226,7 +226,7 @@ fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
                     return Err(DefinitionError::new(
                         *column,
                         format!(
-                            "nothing tells where <{name}> ends and <{next}> begins: give <{name}> a width, such as <{name}:10>, or put text between them"
+                            "there is no boundary between <{name}> and <{next}>: give <{name}> a width, such as <{name}:10>, or put text between them"
                         ),
                     ));
                 }
@@ -276,7 +276,11 @@ fn pattern(text: &PatternText, names: &Names, slots: &[Slot]) -> Result<Pattern,
     })
 }
 
-fn bound(condition: &Condition, names: &Names, source: &Pattern) -> Result<Bound, DefinitionError> {
+fn compile_condition(
+    condition: &Condition,
+    names: &Names,
+    source: &Pattern,
+) -> Result<CompiledCondition, DefinitionError> {
     let slot = match &condition.slot {
         None => None,
         Some(name) => {
@@ -300,7 +304,7 @@ fn bound(condition: &Condition, names: &Names, source: &Pattern) -> Result<Bound
     } else {
         None
     };
-    Ok(Bound {
+    Ok(CompiledCondition {
         slot,
         test: condition.test,
         literal: condition.literal.clone(),
@@ -319,8 +323,8 @@ fn value_source(syntax: &Syntax) -> Result<usize, DefinitionError> {
         return Err(DefinitionError::new(
             syntax.clauses[0].column,
             format!(
-                "nothing says what the value is: one source is copied or aggregated ({})",
-                operators::names(|row| !matches!(row.kind, Kind::Check), ", ")
+                "no source produces the value: copy or aggregate one source ({})",
+                operators::names(|row| !matches!(row.kind, OperatorKind::Check), ", ")
             ),
         ));
     };
@@ -356,7 +360,7 @@ fn rank(
         return Err(DefinitionError::new(
             syntax.output.column,
             format!(
-                "the output of {name} counts its rows in a slot <rank:width>, such as best|<game>|<rank:2>|<player>"
+                "the output of {name} needs a slot <rank:width> for its ranks, such as best|<game>|<rank:2>|<player>"
             ),
         ));
     };
@@ -377,7 +381,7 @@ fn rank(
             {
                 return Err(DefinitionError::new(
                     *column,
-                    format!("<rank> is counted by {name}; a source cannot hold it"),
+                    format!("{name} computes <rank>: a source cannot contain it"),
                 ));
             }
         }
@@ -396,7 +400,7 @@ fn rank(
     if repeats {
         return Err(DefinitionError::new(
             syntax.output.column,
-            "<rank> stands once in the output",
+            "<rank> may occur only once in the output",
         ));
     }
     Ok(Some(Rank {
@@ -422,9 +426,7 @@ fn undefined_slots(
         {
             return Err(DefinitionError::new(
                 *column,
-                format!(
-                    "no source says what <{name}> is: it must stand in one of the source patterns too"
-                ),
+                format!("no source defines <{name}>: add it to one of the source patterns"),
             ));
         }
     }
@@ -437,7 +439,7 @@ mod tests {
 
     /// Asserts that a definition is rejected, at this column and with this part of the message.
     #[track_caller]
-    fn refused(text: &str, column: usize, message: &str) {
+    fn assert_rejected(text: &str, column: usize, message: &str) {
         let error = Definition::parse(text).expect_err(text);
         assert_eq!(
             (error.column, error.message.contains(message)),
@@ -447,48 +449,48 @@ mod tests {
     }
 
     #[test]
-    fn errors_point_at_the_column_and_teach() {
-        refused("", 1, "the output's pattern");
-        refused("t|<a>", 6, "\"=\"");
-        refused("t|<a> = ", 9, "sources are missing");
-        refused("t|<a> = copied p|<a>", 9, "no operator");
-        refused("t|<a> = copy", 13, "source's pattern");
-        refused("t|<a> = copy p|<b>", 3, "no source says what <a> is");
-        refused("t|<a:3> = copy p|<a:4>", 3, "one width");
-        refused(
+    fn errors_name_the_column_and_the_correction() {
+        assert_rejected("", 1, "the output's pattern");
+        assert_rejected("t|<a>", 6, "\"=\"");
+        assert_rejected("t|<a> = ", 9, "sources are missing");
+        assert_rejected("t|<a> = copied p|<a>", 9, "not an operator");
+        assert_rejected("t|<a> = copy", 13, "source's pattern");
+        assert_rejected("t|<a> = copy p|<b>", 3, "no source defines <a>");
+        assert_rejected("t|<a:3> = copy p|<a:4>", 3, "one width");
+        assert_rejected(
             "t|<a><b> = copy p|<a>|<b>",
             3,
-            "nothing tells where <a> ends",
+            "no boundary between <a> and <b>",
         );
-        refused("t|<a = copy p|<a>", 3, "no closing >");
-        refused("t|<a:x> = copy p|<a>", 3, "not a width");
-        refused("t|<a> = check p|<a>", 9, "nothing says what the value is");
-        refused(
+        assert_rejected("t|<a = copy p|<a>", 3, "no closing >");
+        assert_rejected("t|<a:x> = copy p|<a>", 3, "not a width");
+        assert_rejected("t|<a> = check p|<a>", 9, "no source produces the value");
+        assert_rejected(
             "t|<a> = copy p|<a> count q|<a>",
             20,
             "comes from copy p|<a> already",
         );
-        refused("<a> = copy p|<a>", 1, "names no table");
-        refused(
+        assert_rejected("<a> = copy p|<a>", 1, "names no table");
+        assert_rejected(
             "t|<a> = snapshot x copy p|<a>",
             18,
             "not a number of seconds",
         );
-        refused("t|<a> = pull push copy p|<a>", 14, "stands once");
-        refused(
+        assert_rejected("t|<a> = pull push copy p|<a>", 14, "only once");
+        assert_rejected(
             "t|<a> = copy p|<a> where size > 3",
             26,
             "begins with value or a <slot>",
         );
-        refused("t|<a> = copy p|<a> where value ~ 3", 32, "no comparison");
-        refused("t|<a> = copy p|<a> where <b> > 3", 26, "has no slot <b>");
-        refused("t|<a> = top 10 p|<a>|<b>", 1, "<rank:width>");
-        refused("t|<a>|<rank:1> = top 10 p|<a>|<b>", 1, "<rank:2>");
-        refused("t|<a> = auto count p|<a>|<b>", 14, "auto chooses");
+        assert_rejected("t|<a> = copy p|<a> where value ~ 3", 32, "not a comparison");
+        assert_rejected("t|<a> = copy p|<a> where <b> > 3", 26, "has no slot <b>");
+        assert_rejected("t|<a> = top 10 p|<a>|<b>", 1, "<rank:width>");
+        assert_rejected("t|<a>|<rank:1> = top 10 p|<a>|<b>", 1, "<rank:2>");
+        assert_rejected("t|<a> = auto count p|<a>|<b>", 14, "auto applies");
     }
 
     #[test]
-    fn a_width_said_once_holds_everywhere() {
+    fn a_width_given_once_applies_everywhere() {
         let join =
             Definition::parse("t|<user:3>|<time:2> = check s|<user>|<who> copy p|<who>|<time>")
                 .unwrap();

@@ -9,9 +9,9 @@ use crate::language::grammar::JoinMode;
 pub fn describe(name: &str, definition: &Definition, order: &[usize], out: &mut String) {
     let _ = writeln!(out, "join {name}: {}", definition.text);
     let keeps = match definition.mode {
-        JoinMode::Push => "filled on demand, then kept fresh by every write".to_string(),
-        JoinMode::Pull => "computed at each read; nothing is kept".to_string(),
-        JoinMode::Snapshot { millis } => format!("filled on demand, read for {} s as it was", millis as f64 / 1000.0),
+        JoinMode::Push => "filled on demand, then maintained by every write".to_string(),
+        JoinMode::Pull => "computed by each read; nothing is stored".to_string(),
+        JoinMode::Snapshot { millis } => format!("filled on demand, not updated for {} s", millis as f64 / 1000.0),
         JoinMode::Auto => "filled on demand; each source range is copied when written or when read, whichever costs less".to_string(),
     };
     let _ = writeln!(out, "mode {}: {keeps}", definition.mode.name());
@@ -19,7 +19,7 @@ pub fn describe(name: &str, definition: &Definition, order: &[usize], out: &mut 
         let source = &definition.sources[source];
         let when = match (definition.is_maintained(), level + 1 == order.len()) {
             (false, _) => "",
-            (true, true) => "; its changes are applied at once",
+            (true, true) => "; its changes are applied immediately",
             (true, false) => "; its changes are applied when the range is read",
         };
         let _ = writeln!(
@@ -33,7 +33,7 @@ pub fn describe(name: &str, definition: &Definition, order: &[usize], out: &mut 
     let rows = if definition.shape.copies_rows() {
         "one for each combination of source rows; values are shared"
     } else if definition.shape.one_to_one || !definition.shape.operator.is_copy() {
-        "one for each group of source rows; gone when the group is empty"
+        "one for each group of source rows; removed when the group is empty"
     } else {
         "one for several source rows: the last source key's value"
     };

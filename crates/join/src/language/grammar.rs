@@ -43,7 +43,7 @@ pub struct Syntax {
     pub mode: JoinMode,
     pub clauses: Vec<Clause>,
     /// The `else` value, which an absent row reads as, and the column of the word.
-    pub otherwise: Option<(Vec<u8>, usize)>,
+    pub else_value: Option<(Vec<u8>, usize)>,
 }
 
 /// When an output is computed.
@@ -136,12 +136,12 @@ pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
     let mut words = Words::of(text)?;
     let output = words.pattern("the output's pattern, such as timeline|<user>|<time>")?;
     words.expect("=")?;
-    let mode = mode(&mut words)?;
+    let mode = parse_mode(&mut words)?;
     let mut clauses = Vec::new();
     while !words.is_done() && words.peek() != Some("else") {
-        clauses.push(clause(&mut words)?);
+        clauses.push(parse_clause(&mut words)?);
     }
-    let otherwise = otherwise(&mut words)?;
+    let otherwise = parse_else(&mut words)?;
     if clauses.is_empty() {
         return Err(DefinitionError::new(
             words.end,
@@ -152,25 +152,25 @@ pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
         output,
         mode,
         clauses,
-        otherwise,
+        else_value: otherwise,
     })
 }
 
-fn otherwise(words: &mut Words) -> Result<Option<(Vec<u8>, usize)>, DefinitionError> {
+fn parse_else(words: &mut Words) -> Result<Option<(Vec<u8>, usize)>, DefinitionError> {
     if words.is_done() {
         return Ok(None);
     }
     let column = words.column();
     words.next += 1;
-    let text = words.take("what a row that does not exist reads as, such as else 0")?;
+    let text = words.take("the value of an absent row, such as else 0,")?;
     if !words.is_done() {
-        let message = "else and its text stand at the end of the definition";
+        let message = "else and its value must be at the end of the definition";
         return Err(DefinitionError::new(column, message));
     }
     Ok(Some((text.into_bytes(), column)))
 }
 
-fn mode(words: &mut Words) -> Result<JoinMode, DefinitionError> {
+fn parse_mode(words: &mut Words) -> Result<JoinMode, DefinitionError> {
     Ok(match words.peek() {
         Some("push") => words.skip(JoinMode::Push),
         Some("pull") => words.skip(JoinMode::Pull),
@@ -179,7 +179,7 @@ fn mode(words: &mut Words) -> Result<JoinMode, DefinitionError> {
             words.next += 1;
             let column = words.column();
             let seconds =
-                words.take("how many seconds a snapshot may be old, such as snapshot 5")?;
+                words.take("the maximum age of a snapshot in seconds, such as snapshot 5,")?;
             let millis = seconds
                 .parse::<f64>()
                 .ok()
@@ -199,16 +199,16 @@ fn mode(words: &mut Words) -> Result<JoinMode, DefinitionError> {
     })
 }
 
-fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
+fn parse_clause(words: &mut Words) -> Result<Clause, DefinitionError> {
     let column = words.column();
     let word = words.take("an operator")?;
     let Some(row) = operators::find(&word) else {
         let message = match &*word {
             "push" | "pull" | "auto" | "snapshot" => {
-                format!("the mode {word} stands once, right after =")
+                format!("write the mode {word} only once, directly after =")
             }
             _ => format!(
-                "{word:?} is no operator: before each source stands one of {}",
+                "{word:?} is not an operator: write one of {} before each source",
                 operators::names(|_| true, " or ")
             ),
         };
@@ -216,16 +216,16 @@ fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
     };
     let operator = match row.argument {
         Argument::None => Operator::new(row),
-        Argument::CountAndOrder => counted(row, words)?,
+        Argument::CountAndOrder => parse_counted_operator(row, words)?,
     };
     let source = words.pattern("a source's pattern, such as post|<author>|<time>")?;
     let mut conditions = Vec::new();
     if words.peek() == Some("where") {
         words.next += 1;
-        conditions.push(condition(words)?);
+        conditions.push(parse_condition(words)?);
         while words.peek() == Some("and") {
             words.next += 1;
-            conditions.push(condition(words)?);
+            conditions.push(parse_condition(words)?);
         }
     }
     Ok(Clause {
@@ -236,9 +236,12 @@ fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
     })
 }
 
-fn counted(row: &'static OperatorRow, words: &mut Words) -> Result<Operator, DefinitionError> {
+fn parse_counted_operator(
+    row: &'static OperatorRow,
+    words: &mut Words,
+) -> Result<Operator, DefinitionError> {
     let (name, column) = (row.name, words.column());
-    let expected = format!("how many rows to keep of each group, such as {name} 10");
+    let expected = format!("the number of rows of each group, such as {name} 10,");
     let count = words.take(&expected)?;
     let number = count.parse::<usize>().ok();
     let number = number.filter(|k| (1..=10_000).contains(k)).ok_or_else(|| {
@@ -255,7 +258,7 @@ fn counted(row: &'static OperatorRow, words: &mut Words) -> Result<Operator, Def
     Ok(Operator::with_count(row, number, descending))
 }
 
-fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {
+fn parse_condition(words: &mut Words) -> Result<Condition, DefinitionError> {
     let column = words.column();
     let subject = words.take("value or a <slot>")?;
     let slot = if subject == "value" {
@@ -282,12 +285,12 @@ fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {
             return Err(DefinitionError::new(
                 test_column,
                 format!(
-                    "{test:?} is no comparison: write one of = != < <= > >= with blanks around it"
+                    "{test:?} is not a comparison: write one of = != < <= > >= with blanks around it"
                 ),
             ));
         }
     };
-    let literal = words.take("what to compare with")?.into_bytes();
+    let literal = words.take("the value to compare with")?.into_bytes();
     Ok(Condition {
         slot,
         test,

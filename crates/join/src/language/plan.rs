@@ -10,7 +10,7 @@ use crate::language::definition::Definition;
 use crate::language::grammar::JoinMode;
 
 /// Returns the order as indexes of the definition's sources.
-pub fn order(definition: &Definition) -> Vec<usize> {
+pub fn plan_order(definition: &Definition) -> Vec<usize> {
     let written: Vec<usize> = (0..definition.sources.len()).collect();
     let filters = definition.value + 1 < definition.sources.len();
     if definition.mode == JoinMode::Pull && filters {
@@ -26,7 +26,7 @@ pub fn order(definition: &Definition) -> Vec<usize> {
         let known = |&s: &usize| definition.sources[s].pattern.elements_bound(bound);
         let best = (0..left.len())
             .max_by_key(|&at| (known(&left[at]), std::cmp::Reverse(at)))
-            .expect("some are left");
+            .expect("the list is not empty");
         let source = left.remove(best);
         bound |= definition.sources[source].pattern.slots;
         order.push(source);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     fn order_of(text: &str) -> Vec<usize> {
-        order(&Definition::parse(text).unwrap())
+        plan_order(&Definition::parse(text).unwrap())
     }
 
     #[test]
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_follow_what_is_known() {
+    fn checks_that_bind_fewer_slots_come_first() {
         assert_eq!(
             order_of("o|<a>|<c> = check z|<b>|<c> check x|<a>|<b> copy y|<c>"),
             [1, 0, 2]

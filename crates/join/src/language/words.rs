@@ -55,7 +55,7 @@ impl Words {
         let word = self
             .words
             .get(self.next)
-            .ok_or_else(|| DefinitionError::new(column, format!("here {expected} is missing")))?;
+            .ok_or_else(|| DefinitionError::new(column, format!("{expected} is missing here")))?;
         self.next += 1;
         Ok(word.text.clone())
     }
@@ -72,7 +72,7 @@ impl Words {
         Err(DefinitionError::new(
             column,
             format!(
-                "after the output's pattern comes {sign:?}, here is {found}; a pattern holds no blanks"
+                "{sign:?} must follow the output's pattern, but {found} was found: a pattern contains no blanks"
             ),
         ))
     }

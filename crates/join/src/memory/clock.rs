@@ -13,7 +13,7 @@
 //!
 //! If the ranges that are read in turn exceed the memory, the oldest range is always the one that is needed next, and
 //! eviction in this order has no hits. The policy detects this: most evicted ranges were never read again. While that
-//! is so, new ranges are added as the next to evict, so that the older ones stay and are hit. One in `ONE_IN` is
+//! is so, new ranges are added as the next to evict, so that the older ones stay and are hit. One in `APPEND_ONE_IN` is
 //! still added at the end, so that ranges that become popular get in (bimodal insertion: Qureshi and others, Adaptive
 //! Insertion Policies, ISCA 2007).
 //!
@@ -23,13 +23,13 @@
 use std::collections::VecDeque;
 
 /// Share of evicted ranges never read again, in 256ths, from which on new ranges are the next to evict.
-const IN_VAIN_MANY: u32 = 192;
+const UNUSED_SHARE_HIGH: u32 = 192;
 /// One in this many new ranges is added at the end nevertheless.
-const ONE_IN: u32 = 16;
+const APPEND_ONE_IN: u32 = 16;
 /// Approximate number of recent evictions that the share is based on.
-const REMEMBERED: u32 = 32;
+const RECENT_EVICTIONS: u32 = 32;
 /// Minimum ring size at which ranges that are gone are removed.
-const FEW: usize = 64;
+const CLEAN_RING_MIN: usize = 64;
 
 #[derive(Debug)]
 pub struct Clock<R> {
@@ -37,12 +37,12 @@ pub struct Clock<R> {
     /// Ring size at which ranges that are gone are removed next.
     clean_at: usize,
     /// The share of recently evicted ranges that were never read again, in 256ths, as a moving average.
-    in_vain: u32,
+    unused_share: u32,
     added: u32,
 }
 
 /// The state of a range that the hand takes.
-pub enum Found<'r> {
+pub enum RangeState<'r> {
     Gone,
     /// Others were computed from it.
     Pinned,
@@ -54,11 +54,11 @@ pub enum Found<'r> {
 
 /// The decision about a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Decision {
     /// It is gone already.
     Gone,
-    Stays,
-    Goes,
+    Keep,
+    Evict,
 }
 
 impl<R> Default for Clock<R> {
@@ -66,7 +66,7 @@ impl<R> Default for Clock<R> {
         Clock {
             ring: VecDeque::new(),
             clean_at: 0,
-            in_vain: 0,
+            unused_share: 0,
             added: 0,
         }
     }
@@ -76,7 +76,7 @@ impl<R: Copy> Clock<R> {
     /// Adds a range.
     pub fn add(&mut self, range: R) {
         self.added = self.added.wrapping_add(1);
-        if self.in_vain < IN_VAIN_MANY || self.added.is_multiple_of(ONE_IN) {
+        if self.unused_share < UNUSED_SHARE_HIGH || self.added.is_multiple_of(APPEND_ONE_IN) {
             self.ring.push_back(range);
         } else {
             self.ring.push_front(range);
@@ -84,9 +84,9 @@ impl<R: Copy> Clock<R> {
     }
 
     /// Removes ranges that are gone, if the ring has grown enough.
-    pub fn clean(&mut self, is_there: impl FnMut(&R) -> bool) {
-        if self.ring.len() >= self.clean_at.max(FEW) {
-            self.ring.retain(is_there);
+    pub fn clean(&mut self, is_current: impl FnMut(&R) -> bool) {
+        if self.ring.len() >= self.clean_at.max(CLEAN_RING_MIN) {
+            self.ring.retain(is_current);
             self.clean_at = self.ring.len() * 2;
         }
     }
@@ -102,28 +102,28 @@ impl<R: Copy> Clock<R> {
         self.ring.pop_front()
     }
 
-    pub fn decide(&mut self, range: R, found: Found<'_>) -> Fate {
+    pub fn decide(&mut self, range: R, found: RangeState<'_>) -> Decision {
         let stays = match found {
-            Found::Gone => return Fate::Gone,
-            Found::Pinned => true,
-            Found::Idle { is_read } => std::mem::take(is_read),
+            RangeState::Gone => return Decision::Gone,
+            RangeState::Pinned => true,
+            RangeState::Idle { is_read } => std::mem::take(is_read),
         };
         if !stays {
-            return Fate::Goes;
+            return Decision::Evict;
         }
         self.ring.push_back(range);
-        Fate::Stays
+        Decision::Keep
     }
 
     /// Puts a partially evicted range back as the next one.
-    pub fn goes_on(&mut self, range: R) {
+    pub fn put_back(&mut self, range: R) {
         self.ring.push_front(range);
     }
 
     /// Records an eviction, and whether the range was ever read again.
-    pub fn went(&mut self, is_reread: bool) {
-        let in_vain = if is_reread { 0 } else { 256 / REMEMBERED };
-        self.in_vain = self.in_vain - self.in_vain / REMEMBERED + in_vain;
+    pub fn record_eviction(&mut self, is_reread: bool) {
+        let unused = if is_reread { 0 } else { 256 / RECENT_EVICTIONS };
+        self.unused_share = self.unused_share - self.unused_share / RECENT_EVICTIONS + unused;
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -137,38 +137,41 @@ mod tests {
 
     use super::*;
 
-    /// A cache with room for `fits` ranges.
+    /// A cache with room for `capacity` ranges.
     struct Cache {
         clock: Clock<u32>,
-        fits: usize,
+        capacity: usize,
         /// Two marks per range number: read since the hand's last visit, and ever read again.
-        there: HashMap<u32, (bool, bool)>,
+        cached: HashMap<u32, (bool, bool)>,
     }
 
     impl Cache {
-        fn new(fits: usize) -> Cache {
+        fn new(capacity: usize) -> Cache {
             Cache {
                 clock: Clock::default(),
-                fits,
-                there: HashMap::new(),
+                capacity,
+                cached: HashMap::new(),
             }
         }
 
         /// Reads a range. Returns whether it was present.
         fn read(&mut self, range: u32) -> bool {
-            if let Some(marks) = self.there.get_mut(&range) {
+            if let Some(marks) = self.cached.get_mut(&range) {
                 *marks = (true, true);
                 return true;
             }
-            self.there.insert(range, (false, false));
+            self.cached.insert(range, (false, false));
             self.clock.add(range);
-            while self.there.len() > self.fits {
+            while self.cached.len() > self.capacity {
                 let next = self.clock.take_next().expect("all are in the ring");
-                let (is_read, is_reread) = self.there.get_mut(&next).expect("it goes by the clock");
+                let (is_read, is_reread) = self
+                    .cached
+                    .get_mut(&next)
+                    .expect("the ring holds only cached ranges");
                 let is_reread = *is_reread;
-                if self.clock.decide(next, Found::Idle { is_read }) == Fate::Goes {
-                    self.there.remove(&next);
-                    self.clock.went(is_reread);
+                if self.clock.decide(next, RangeState::Idle { is_read }) == Decision::Evict {
+                    self.cached.remove(&next);
+                    self.clock.record_eviction(is_reread);
                 }
             }
             false
@@ -188,35 +191,38 @@ mod tests {
         cache.read(2);
         assert!(cache.read(1));
         cache.read(3);
-        assert!(cache.there.contains_key(&1) && !cache.there.contains_key(&2));
+        assert!(cache.cached.contains_key(&1) && !cache.cached.contains_key(&2));
         cache.read(4);
         cache.read(5);
-        assert!(!cache.there.contains_key(&1), "its mark was taken");
+        assert!(!cache.cached.contains_key(&1), "its mark was taken");
     }
 
     #[test]
-    fn ranges_in_turn_that_do_not_all_fit_are_found_in_part() {
+    fn cyclic_reads_of_more_ranges_than_fit_still_hit_some() {
         let mut cache = Cache::new(50);
         let found = cache.read_all(0..100, 100);
         assert!(found > 30, "{found} of 100, where 50 fit");
     }
 
     #[test]
-    fn what_is_read_now_comes_in_after_what_was_read_in_turn() {
+    fn a_new_working_set_displaces_a_cyclic_scan() {
         let mut cache = Cache::new(50);
         cache.read_all(0..100, 100);
         assert_eq!(cache.read_all(1000..1040, 200), 40);
     }
 
     #[test]
-    fn what_is_pinned_stays_and_what_is_gone_is_forgotten() {
+    fn pinned_ranges_stay_and_removed_ranges_leave_the_ring() {
         let mut clock = Clock::default();
         clock.add(1);
         clock.add(2);
         let next = clock.take_next().expect("two were added");
-        assert_eq!(clock.decide(next, Found::Pinned), Fate::Stays);
+        assert_eq!(clock.decide(next, RangeState::Pinned), Decision::Keep);
         let next = clock.take_next().expect("two were added");
-        assert_eq!((next, clock.decide(next, Found::Gone)), (2, Fate::Gone));
+        assert_eq!(
+            (next, clock.decide(next, RangeState::Gone)),
+            (2, Decision::Gone)
+        );
         assert_eq!((clock.take_next(), clock.take_next()), (Some(1), None));
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::join::joins::Joins;
 use crate::join::{JoinId, TableId};
-use crate::memory::clock::{Fate, Found};
+use crate::memory::clock::{Decision, RangeState};
 use crate::tables::table::Tables;
 
 /// Maximum growth of a page for one more row.
@@ -22,12 +22,12 @@ const PAGE_GROWTH_BYTES: usize = 4 << 10;
 pub struct Victim {
     pub number: u32,
     pub serial: u32,
-    pub of: Holder,
+    pub holder: RangeHolder,
 }
 
 /// The owner of a range.
 #[derive(Debug, Clone, Copy)]
-pub enum Holder {
+pub enum RangeHolder {
     Join(JoinId),
     /// A table with rows from an external source.
     Supplied(TableId),
@@ -51,17 +51,21 @@ impl Engine {
     }
 
     /// Registers a new fill for eviction.
-    pub(crate) fn remember_fill(&mut self, join: JoinId, number: u32, serial: u32) {
-        self.memory.clock.clean(|victim| match victim.of {
+    pub(crate) fn register_fill(&mut self, join: JoinId, number: u32, serial: u32) {
+        self.memory.clock.clean(|victim| match victim.holder {
             // The join is being modified, or another join is computed from it; its state is unknown.
-            Holder::Join(id) if self.joins.is_out(id) => true,
+            RangeHolder::Join(id) if self.joins.is_checked_out(id) => true,
             _ => {
                 let found = find(&mut self.joins, &mut self.tables, *victim);
-                !matches!(found, Found::Gone)
+                !matches!(found, RangeState::Gone)
             }
         });
-        let of = Holder::Join(join);
-        self.memory.clock.add(Victim { number, serial, of });
+        let of = RangeHolder::Join(join);
+        self.memory.clock.add(Victim {
+            number,
+            serial,
+            holder: of,
+        });
     }
 
     /// Evicts until memory is under the limit, or nothing can be evicted.
@@ -81,24 +85,24 @@ impl Engine {
             return;
         }
         for victim in being_read.into_iter().rev() {
-            self.memory.clock.goes_on(victim);
+            self.memory.clock.put_back(victim);
         }
         self.evict_down_to(limit, |_, _| false);
     }
 
-    /// Evicts ranges except those for which `sets_aside` returns true, which it removes from the clock.
-    fn evict_down_to(&mut self, limit: usize, mut sets_aside: impl FnMut(&Engine, Victim) -> bool) {
+    /// Evicts ranges except those for which `skips` returns true, which it removes from the clock.
+    fn evict_down_to(&mut self, limit: usize, mut skips: impl FnMut(&Engine, Victim) -> bool) {
         let mut turns = self.memory.clock.turns_max();
         while turns > 0 && self.memory_bytes() > limit {
             let Some(victim) = self.memory.clock.take_next() else {
                 return;
             };
-            if sets_aside(self, victim) {
+            if skips(self, victim) {
                 continue;
             }
             let found = find(&mut self.joins, &mut self.tables, victim);
-            if self.memory.clock.decide(victim, found) == Fate::Goes && !self.evict(victim) {
-                self.memory.clock.goes_on(victim);
+            if self.memory.clock.decide(victim, found) == Decision::Evict && !self.evict(victim) {
+                self.memory.clock.put_back(victim);
                 continue;
             }
             turns -= 1;
@@ -107,16 +111,20 @@ impl Engine {
 
     /// Returns whether a long read has unread rows in a range.
     fn is_being_read(&self, victim: Victim) -> bool {
-        let Victim { number, serial, of } = victim;
+        let Victim {
+            number,
+            serial,
+            holder: of,
+        } = victim;
         match of {
-            Holder::Join(id) => self.joins.get(id).is_some_and(|join| {
-                join.fill_is_there(number, serial)
+            RangeHolder::Join(id) => self.joins.get(id).is_some_and(|join| {
+                join.is_fill_current(number, serial)
                     && join
                         .output
                         .rows
                         .is_being_read(&join.fills.get(number).range)
             }),
-            Holder::Supplied(table) => {
+            RangeHolder::Supplied(table) => {
                 let state = &self.tables[table];
                 let range = state
                     .supplied
@@ -125,7 +133,7 @@ impl Engine {
                 range.is_some_and(|range| state.rows.is_being_read(range))
             }
             // Only fills read replicas.
-            Holder::Replicas { .. } => false,
+            RangeHolder::Replicas { .. } => false,
         }
     }
 
@@ -139,21 +147,21 @@ impl Engine {
     /// Drops a range, or some rows of a large one. Returns whether it is gone.
     fn evict(&mut self, victim: Victim) -> bool {
         let number = victim.number;
-        match victim.of {
-            Holder::Join(id) => {
+        match victim.holder {
+            RangeHolder::Join(id) => {
                 let is_gone = self.with_join(id, |engine, join| {
                     let is_reread = join.targets[number as usize].is_reread;
                     let is_gone = engine.discard_some(join, number);
                     if is_gone {
-                        engine.memory.clock.went(is_reread);
+                        engine.memory.clock.record_eviction(is_reread);
                         join.evicted += 1;
                     }
                     is_gone
                 });
                 return is_gone.unwrap_or(true);
             }
-            Holder::Supplied(table) => self.evict_supplied(table, number),
-            Holder::Replicas { table, owner } => self.evict_replicas(table, owner, number),
+            RangeHolder::Supplied(table) => self.evict_supplied(table, number),
+            RangeHolder::Replicas { table, owner } => self.evict_replicas(table, owner, number),
         }
         true
     }
@@ -183,29 +191,33 @@ impl Engine {
 }
 
 /// Looks up a range.
-fn find<'r>(joins: &'r mut Joins, tables: &'r mut Tables, victim: Victim) -> Found<'r> {
-    let Victim { number, serial, of } = victim;
-    let held = match of {
-        Holder::Join(id) => {
+fn find<'r>(joins: &'r mut Joins, tables: &'r mut Tables, victim: Victim) -> RangeState<'r> {
+    let Victim {
+        number,
+        serial,
+        holder: of,
+    } = victim;
+    let state = match of {
+        RangeHolder::Join(id) => {
             let join = joins.get_mut(id);
-            let Some(join) = join.filter(|join| join.fill_is_there(number, serial)) else {
-                return Found::Gone;
+            let Some(join) = join.filter(|join| join.is_fill_current(number, serial)) else {
+                return RangeState::Gone;
             };
             let pins = join.fills.get(number).pins;
             Some((pins, &mut join.targets[number as usize].visited))
         }
-        Holder::Supplied(table) => {
+        RangeHolder::Supplied(table) => {
             let supplied = tables[table].supplied.as_mut();
-            supplied.and_then(|supplied| supplied.marks(number, serial))
+            supplied.and_then(|supplied| supplied.eviction_state(number, serial))
         }
-        Holder::Replicas { table, owner } => {
+        RangeHolder::Replicas { table, owner } => {
             let replicas = tables[table].replicas.as_mut();
-            replicas.and_then(|replicas| replicas.of_mut(owner).marks(number, serial))
+            replicas.and_then(|replicas| replicas.of_mut(owner).eviction_state(number, serial))
         }
     };
-    match held {
-        None => Found::Gone,
-        Some((1.., _)) => Found::Pinned,
-        Some((0, is_read)) => Found::Idle { is_read },
+    match state {
+        None => RangeState::Gone,
+        Some((1.., _)) => RangeState::Pinned,
+        Some((0, is_read)) => RangeState::Idle { is_read },
     }
 }

@@ -1,6 +1,6 @@
 //! The memory limit: selects the ranges to evict, and drops them.
 //!
-//! Read `clock`, the policy; `evict`, which carries it out; and `forget`, which drops a range with its nodes and
+//! Read `clock`, the policy; `evict`, which carries it out; and `discard`, which drops a range with its nodes and
 //! updaters.
 //!
 //! 1. Evicted ranges can be recreated by a read: filled ranges, supplied ranges, and replicas of other shards' rows.
@@ -8,8 +8,8 @@
 //! 2. A range that others were computed from is evicted after them.
 
 pub(crate) mod clock;
+pub(crate) mod discard;
 pub(crate) mod evict;
-pub(crate) mod forget;
 
 use clock::Clock;
 use evict::Victim;

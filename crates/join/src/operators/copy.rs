@@ -4,19 +4,19 @@
 //! If each source row produces its own output row, the rows are put and removed unchanged
 //! ([`Shape::copies_rows`](super::Shape)).
 
-use super::ranked::{Best, Better};
-use super::{Argument, Kind, OperatorRow};
+use super::ranked::{Best, RankOrder};
+use super::{Argument, OperatorKind, OperatorRow};
 
 pub const CHECK: OperatorRow = OperatorRow {
     name: "check",
     argument: Argument::None,
-    kind: Kind::Check,
+    kind: OperatorKind::Check,
     may_have_else: false,
 };
 
 pub const COPY: OperatorRow = OperatorRow {
     name: "copy",
     argument: Argument::None,
-    kind: Kind::Copied(|_| Box::new(Best::new(Better::Last))),
+    kind: OperatorKind::Copied(|_| Box::new(Best::new(RankOrder::Last))),
     may_have_else: false,
 };

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Argument, Combination, GroupState, Kind, OperatorRow, Shape};
+use super::{Argument, Combination, GroupState, OperatorKind, OperatorRow, Shape};
 use crate::base::number;
 use crate::base::rows::Value;
 
 pub const DISTINCT: OperatorRow = OperatorRow {
     name: "distinct",
     argument: Argument::None,
-    kind: Kind::InGroup(|_| Box::new(Distinct::default())),
+    kind: OperatorKind::InGroup(|_| Box::new(Distinct::default())),
     may_have_else: true,
 };
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Argument, Combination, GroupState, Kind, OperatorRow, Shape};
+use super::{Argument, Combination, GroupState, OperatorKind, OperatorRow, Shape};
 use crate::base::number::{self, Billionths};
 use crate::base::rows::Value;
 
 pub const SPREAD: OperatorRow = OperatorRow {
     name: "spread",
     argument: Argument::None,
-    kind: Kind::InGroup(|_| Box::new(Spread::default())),
+    kind: OperatorKind::InGroup(|_| Box::new(Spread::default())),
     may_have_else: true,
 };
 

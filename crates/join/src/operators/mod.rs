@@ -1,12 +1,12 @@
-//! The operators, which make output rows from combined source rows. A row of [`OPERATORS`] and one file define an operator
-//! completely: its syntax, its state, how a combination of rows is applied, and how its output is formatted.
+//! The operators, which make output rows from combined source rows. A row of [`OPERATORS`] and one file define an
+//! operator completely: its syntax, its state, how a combination of rows is applied, and how its output is formatted.
 //!
 //! | kind | operators | output rows |
 //! |---|---|---|
-//! | [`Kind::Check`] | `check` | none: a row must exist |
-//! | [`Kind::Copied`] | `copy` | the source's values, shared; if several source rows produce one row, as `InGroup` |
-//! | [`Kind::InRow`] | `count sum avg` | hold a state of fixed length, which is formatted when it is read |
-//! | [`Kind::InGroup`] | `min max distinct top` | show a state that is stored separately for each group |
+//! | [`OperatorKind::Check`] | `check` | none: a row must exist |
+//! | [`OperatorKind::Copied`] | `copy` | the source's values, shared; if several source rows produce one row, as `InGroup` |
+//! | [`OperatorKind::InRow`] | `count sum avg` | hold a state of fixed length, which is formatted when it is read |
+//! | [`OperatorKind::InGroup`] | `min max distinct top` | show a state that is stored separately for each group |
 //!
 //! Read this file and `output`, which applies combinations and stores the rows; then `totals`, `copy`, `extremes`,
 //! `top` and `distinct`, one family each, and `ranked`, the best few rows of a group. `docs/design/extending-joins.md`
@@ -48,7 +48,7 @@ pub struct OperatorRow {
     /// Its name in definitions.
     pub name: &'static str,
     pub argument: Argument,
-    pub kind: Kind,
+    pub kind: OperatorKind,
     /// True if `else` may define the value of an absent row.
     pub may_have_else: bool,
 }
@@ -63,7 +63,7 @@ pub enum Argument {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum OperatorKind {
     Check,
     /// The function creates the state that combines several source rows.
     Copied(NewGroup),
@@ -81,7 +81,7 @@ pub const STATE_BYTES: usize = 32;
 pub trait RowState: Debug + Sync {
     /// Writes the state after a combination was added (`new`), changed (both) or removed (`old`), and returns its
     /// length. The length is constant, or 0 if no source rows are left. `before` is `None` if there is no row.
-    fn follow(
+    fn update_state(
         &self,
         before: Option<&[u8]>,
         old: Option<&[u8]>,
@@ -98,10 +98,10 @@ pub trait RowState: Debug + Sync {
     ///
     /// # Errors
     /// The number of invalid values, because of which the state has no visible value.
-    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64>;
+    fn format(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64>;
 
     /// Returns whether every state has a visible value.
-    fn always_prints(&self) -> bool {
+    fn always_formats(&self) -> bool {
         false
     }
 }
@@ -192,11 +192,11 @@ impl Operator {
     }
 
     pub fn is_check(self) -> bool {
-        matches!(self.row.kind, Kind::Check)
+        matches!(self.row.kind, OperatorKind::Check)
     }
 
     pub fn is_copy(self) -> bool {
-        matches!(self.row.kind, Kind::Copied(_))
+        matches!(self.row.kind, OperatorKind::Copied(_))
     }
 
     /// Returns whether the output ranks its rows.
@@ -219,8 +219,8 @@ impl Operator {
 
     fn new_group(self) -> Option<Box<dyn GroupState>> {
         match self.row.kind {
-            Kind::Copied(new) | Kind::InGroup(new) => Some(new(self)),
-            Kind::Check | Kind::InRow(_) => None,
+            OperatorKind::Copied(new) | OperatorKind::InGroup(new) => Some(new(self)),
+            OperatorKind::Check | OperatorKind::InRow(_) => None,
         }
     }
 }
@@ -236,7 +236,7 @@ impl Shape {
     #[inline]
     pub fn row_state(&self) -> Option<&'static dyn RowState> {
         match self.operator.row.kind {
-            Kind::InRow(state) => Some(state),
+            OperatorKind::InRow(state) => Some(state),
             _ => None,
         }
     }
@@ -266,7 +266,7 @@ mod tests {
     use crate::{Engine, Limits};
 
     #[test]
-    fn no_two_operators_are_written_alike() {
+    fn operator_names_are_unique() {
         for row in OPERATORS {
             let found = find(row.name).expect("it is in the table");
             assert!(std::ptr::eq(found, row), "{}", row.name);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_that_shows_how_to_extend_joins_is_true() {
+    fn the_guide_to_extending_joins_matches_the_code() {
         let page = include_str!("../../../../docs/design/extending-joins.md");
         let [file, row, claim] = fences(page)[..] else {
             panic!("three fences");
@@ -294,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_of_one_file_and_one_row_is_kept_fresh_and_feeds_others() {
+    fn the_example_operator_is_maintained_and_feeds_other_joins() {
         let mut engine = Engine::new();
         engine
             .create("spread", "far|<who> = spread at|<who>|<time> else none", 0)
-            .expect("its word is in the table");
+            .expect("a known operator");
         engine
             .create("all", "farthest|all = max far|<who>", 0)
-            .expect("others may read it");
+            .expect("a valid join");
         let shown = |engine: &mut Engine| {
             let mut rows = Vec::new();
             for (lo, hi) in [("far|", "far}"), ("farthest|", "farthest}")] {
@@ -328,6 +328,6 @@ mod tests {
         assert_eq!(shown(&mut engine), "0 0 0");
         engine.remove(b"at|bob|2", 0).expect("removed");
         assert_eq!(shown(&mut engine), "0 0");
-        assert_eq!(engine.otherwise(b"far|bob"), Some(&b"none"[..]));
+        assert_eq!(engine.else_value(b"far|bob"), Some(&b"none"[..]));
     }
 }

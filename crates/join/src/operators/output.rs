@@ -1,13 +1,13 @@
 //! The output rows of a join, and the state needed to maintain them.
 //!
 //! A combination of source rows that is added, changed or removed is *applied*. The effect depends on the operator (see
-//! [`Kind`](super::Kind)).
+//! [`OperatorKind`](super::OperatorKind)).
 //!
 //! | rows are | effect of an application |
 //! |---|---|
 //! | copies | puts or removes the row |
 //! | states | changes the row itself |
-//! | of a group | changes the group's state; [`Output::show`] updates the rows later |
+//! | of a group | changes the group's state; [`Output::update_group_rows`] updates the rows later |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,15 +26,15 @@ pub struct Output {
 #[derive(Debug, Default)]
 pub struct Effects {
     /// True if there are any such joins or subscriptions.
-    pub wanted: bool,
-    pub changes: Vec<Shown>,
+    pub is_recorded: bool,
+    pub changes: Vec<OutputChange>,
     /// Changed groups, with their fills. Their rows have not been updated yet.
     pub touched: BTreeSet<(u32, Box<[u8]>)>,
 }
 
 /// A visible row that changed.
 #[derive(Debug)]
-pub struct Shown {
+pub struct OutputChange {
     pub key: Box<[u8]>,
     pub old: Option<Value>,
     pub new: Option<Value>,
@@ -59,7 +59,7 @@ impl Output {
         if shape.copies_rows() {
             self.copy(combination.key, new, effects);
         } else if let Some(state) = shape.row_state() {
-            self.follow(state, combination.key, old, new, effects);
+            self.update_row_state(state, combination.key, old, new, effects);
         } else {
             self.change_group(shape, combination, old, new);
             effects
@@ -69,12 +69,12 @@ impl Output {
     }
 
     fn copy(&mut self, key: &[u8], new: Option<&Value>, effects: &mut Effects) {
-        if effects.wanted {
+        if effects.is_recorded {
             let before = match new {
                 Some(value) => self.rows.replace(key, value),
                 None => self.rows.remove(key),
             };
-            effects.changes.push(Shown {
+            effects.changes.push(OutputChange {
                 key: key.into(),
                 old: before,
                 new: new.cloned(),
@@ -87,7 +87,7 @@ impl Output {
     }
 
     /// Changes the state in a row.
-    fn follow(
+    fn update_row_state(
         &mut self,
         state: &dyn RowState,
         key: &[u8],
@@ -99,11 +99,11 @@ impl Output {
             return;
         }
         let (old, new) = (old.map(Value::as_bytes), new.map(Value::as_bytes));
-        let wanted = effects.wanted;
+        let is_recorded = effects.is_recorded;
         let mut after = [0; STATE_BYTES];
         let edited = self.rows.edit(key, |field| {
-            let before = wanted.then(|| printed(state, field)).flatten();
-            let len = state.follow(Some(&*field), old, new, &mut after);
+            let before = is_recorded.then(|| format_state(state, field)).flatten();
+            let len = state.update_state(Some(&*field), old, new, &mut after);
             if len > 0 {
                 field.copy_from_slice(&after[..len]);
             }
@@ -116,18 +116,20 @@ impl Output {
             }
             Some(edited) => edited,
             None => {
-                let len = state.follow(None, old, new, &mut after);
+                let len = state.update_state(None, old, new, &mut after);
                 if len > 0 {
                     self.rows.put_bytes(key, &after[..len]);
                 }
                 (None, len)
             }
         };
-        if wanted {
-            effects.changes.push(Shown {
+        if is_recorded {
+            effects.changes.push(OutputChange {
                 key: key.into(),
                 old: before,
-                new: (len > 0).then(|| printed(state, &after[..len])).flatten(),
+                new: (len > 0)
+                    .then(|| format_state(state, &after[..len]))
+                    .flatten(),
             });
         }
     }
@@ -157,7 +159,7 @@ impl Output {
     }
 
     /// Replaces a group's state by the one in another output.
-    pub fn take_group(&mut self, key: &[u8], from: &mut Output) {
+    pub fn replace_group(&mut self, key: &[u8], from: &mut Output) {
         self.drop_group(key);
         if let Some(group) = from.groups.remove(key) {
             self.group_bytes += group.memory_bytes() + group_cost(key);
@@ -172,20 +174,20 @@ impl Output {
     }
 
     /// Updates a group's rows to show its state.
-    pub fn show(&mut self, shape: &Shape, group: &[u8], effects: &mut Effects) {
-        let (wanted, is_empty) = match self.groups.get(group) {
+    pub fn update_group_rows(&mut self, shape: &Shape, group: &[u8], effects: &mut Effects) {
+        let (rows, is_empty) = match self.groups.get(group) {
             None => (Vec::new(), true),
             Some(state) => (state.rows(shape, group), state.is_empty()),
         };
         if is_empty {
             self.drop_group(group);
         }
-        let shown = self.shown(shape, group);
-        self.put_differences(shown, wanted, effects);
+        let old_rows = self.current_rows(shape, group);
+        self.put_differences(old_rows, rows, effects);
     }
 
     /// Returns a group's current rows.
-    fn shown(&self, shape: &Shape, group: &[u8]) -> Vec<(Box<[u8]>, Value)> {
+    fn current_rows(&self, shape: &Shape, group: &[u8]) -> Vec<(Box<[u8]>, Value)> {
         let mut rows = Vec::new();
         if shape.rank.is_none() {
             rows.extend(self.rows.value(group).map(|v| (Box::from(group), v)));
@@ -202,29 +204,29 @@ impl Output {
 
     fn put_differences(
         &mut self,
-        shown: Vec<(Box<[u8]>, Value)>,
-        wanted: Vec<(Box<[u8]>, Value)>,
+        old_rows: Vec<(Box<[u8]>, Value)>,
+        new_rows: Vec<(Box<[u8]>, Value)>,
         effects: &mut Effects,
     ) {
-        for (key, value) in &wanted {
-            let old = shown.iter().find(|(k, _)| k == key).map(|(_, v)| v);
+        for (key, value) in &new_rows {
+            let old = old_rows.iter().find(|(k, _)| k == key).map(|(_, v)| v);
             if old.is_some_and(|v| v.as_bytes() == value.as_bytes()) {
                 continue;
             }
             self.rows.put(key, value);
-            if effects.wanted {
-                effects.changes.push(Shown {
+            if effects.is_recorded {
+                effects.changes.push(OutputChange {
                     key: key.clone(),
                     old: old.cloned(),
                     new: Some(value.clone()),
                 });
             }
         }
-        for (key, value) in shown {
-            if !wanted.iter().any(|(k, _)| *k == key) {
+        for (key, value) in old_rows {
+            if !new_rows.iter().any(|(k, _)| *k == key) {
                 self.rows.remove(&key);
-                if effects.wanted {
-                    effects.changes.push(Shown {
+                if effects.is_recorded {
+                    effects.changes.push(OutputChange {
                         key,
                         old: Some(value),
                         new: None,
@@ -261,8 +263,8 @@ fn group_cost(key: &[u8]) -> usize {
 }
 
 /// Formats a state as a visible value; `None` if it has none.
-pub fn printed(state: &dyn RowState, bytes: &[u8]) -> Option<Value> {
+pub fn format_state(state: &dyn RowState, bytes: &[u8]) -> Option<Value> {
     let mut text = Vec::with_capacity(20);
-    let printed = state.print(bytes, &mut text);
-    printed.ok().map(|()| Value::new(&text))
+    let formatted = state.format(bytes, &mut text);
+    formatted.ok().map(|()| Value::new(&text))
 }

@@ -13,7 +13,7 @@ use crate::base::rows::Value;
 
 /// The order of rows. Ties are resolved by the lesser id, so the order is total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
+pub enum RankOrder {
     Least,
     Greatest,
     /// The row with the greatest id, whatever its value.
@@ -31,9 +31,9 @@ pub struct Candidate {
 
 #[derive(Debug)]
 pub struct Ranked {
-    better: Better,
+    order: RankOrder,
     /// Number of rows shown.
-    shown: usize,
+    rows_shown: usize,
     best: Vec<Candidate>,
     complete: bool,
 }
@@ -49,17 +49,17 @@ pub fn split_id(id: &[u8]) -> (&[u8], &[u8]) {
     both.split_at(u32::from_be_bytes(len.try_into().expect("four bytes")) as usize)
 }
 
-impl Better {
+impl RankOrder {
     fn compare(self, a: (&Value, &[u8]), b: (&Value, &[u8])) -> Ordering {
         match self {
             // An empty value is worse than any other.
-            Better::Least => (a.0.is_empty().cmp(&b.0.is_empty()))
+            RankOrder::Least => (a.0.is_empty().cmp(&b.0.is_empty()))
                 .then_with(|| number::compare(a.0.as_bytes(), b.0.as_bytes()))
                 .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
-            Better::Greatest => (a.0.is_empty().cmp(&b.0.is_empty()))
+            RankOrder::Greatest => (a.0.is_empty().cmp(&b.0.is_empty()))
                 .then_with(|| number::compare(b.0.as_bytes(), a.0.as_bytes()))
                 .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
-            Better::Last => split_id(b.1)
+            RankOrder::Last => split_id(b.1)
                 .cmp(&split_id(a.1))
                 .then_with(|| a.0.as_bytes().cmp(b.0.as_bytes())),
         }
@@ -67,10 +67,10 @@ impl Better {
 }
 
 impl Ranked {
-    pub fn new(better: Better, shown: usize) -> Ranked {
+    pub fn new(better: RankOrder, shown: usize) -> Ranked {
         Ranked {
-            better,
-            shown,
+            order: better,
+            rows_shown: shown,
             best: Vec::new(),
             complete: true,
         }
@@ -92,8 +92,8 @@ impl Ranked {
     }
 
     /// Number of rows to store, such that removals rarely drain the group.
-    fn room(&self) -> usize {
-        self.shown * 2 + 8
+    fn capacity(&self) -> usize {
+        self.rows_shown * 2 + 8
     }
 
     fn insert(&mut self, value: &Value, id: &[u8]) {
@@ -108,7 +108,7 @@ impl Ranked {
                         times: 1,
                     },
                 );
-                if self.best.len() > self.room() {
+                if self.best.len() > self.capacity() {
                     self.best.pop();
                     self.complete = false;
                 }
@@ -126,19 +126,19 @@ impl Ranked {
         } else {
             debug_assert!(
                 !self.complete,
-                "invariant 1: a row that is not kept is worse than those that are"
+                "invariant 1: rows that are not stored rank after the stored ones"
             );
         }
     }
 
     fn find(&self, value: &Value, id: &[u8]) -> Result<usize, usize> {
-        let compare = |c: &Candidate| self.better.compare((&c.value, &c.id), (value, id));
+        let compare = |c: &Candidate| self.order.compare((&c.value, &c.id), (value, id));
         self.best.binary_search_by(compare)
     }
 
     /// Returns whether the group is drained (invariant 2).
     pub fn is_drained(&self) -> bool {
-        !self.complete && self.best.len() < self.shown
+        !self.complete && self.best.len() < self.rows_shown
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -152,7 +152,7 @@ impl Ranked {
 pub struct Best(Ranked);
 
 impl Best {
-    pub fn new(better: Better) -> Best {
+    pub fn new(better: RankOrder) -> Best {
         Best(Ranked::new(better, 1))
     }
 }

@@ -1,19 +1,19 @@
 //! `top k`: the k greatest (`desc`, the default) or least (`asc`) values of a group, one row each. The output has a
 //! slot `<rank:width>` that numbers them from 1; the slots before it are the group. Empty values are not ranked.
 
-use super::ranked::{Better, Candidate, Ranked, id, split_id};
-use super::{Argument, Combination, GroupState, Kind, OperatorRow, Shape};
+use super::ranked::{Candidate, RankOrder, Ranked, id, split_id};
+use super::{Argument, Combination, GroupState, OperatorKind, OperatorRow, Shape};
 use crate::base::pattern::Element;
 use crate::base::rows::Value;
 
 pub const TOP: OperatorRow = OperatorRow {
     name: "top",
     argument: Argument::CountAndOrder,
-    kind: Kind::InGroup(|operator| {
+    kind: OperatorKind::InGroup(|operator| {
         let better = if operator.descending() {
-            Better::Greatest
+            RankOrder::Greatest
         } else {
-            Better::Least
+            RankOrder::Least
         };
         Box::new(Top(Ranked::new(better, operator.count())))
     }),
@@ -32,7 +32,10 @@ impl GroupState for Top {
         new: Option<&Value>,
     ) {
         let has_rank = |value: &&Value| !value.is_empty();
-        let id = id(combination.source_key, &behind_rank(shape, combination));
+        let id = id(
+            combination.source_key,
+            &key_end_after_rank(shape, combination),
+        );
         self.0
             .apply(old.filter(has_rank), new.filter(has_rank), &id);
     }
@@ -64,7 +67,7 @@ impl GroupState for Top {
 }
 
 /// Returns the end of a combination's output keys, after the rank.
-fn behind_rank(shape: &Shape, combination: Combination<'_>) -> Vec<u8> {
+fn key_end_after_rank(shape: &Shape, combination: Combination<'_>) -> Vec<u8> {
     let mut rest = Vec::new();
     let first = shape.rank.map_or(0, |rank| rank.element + 1);
     for element in &shape.output.elements[first..] {

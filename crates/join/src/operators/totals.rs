@@ -10,18 +10,28 @@
 //!  others  rows: 8 │ empties and texts: 8 │ sum: 16, in billionths          little-endian
 //! ```
 
-use super::{Argument, Kind, OperatorRow, RowState, STATE_BYTES};
+use super::{Argument, OperatorKind, OperatorRow, RowState, STATE_BYTES};
 use crate::base::number::{self, Billionths};
 
 pub const COUNT: OperatorRow = in_row("count", &Count);
-pub const SUM: OperatorRow = in_row("sum", &Total { of: |sum, _| sum });
-pub const AVG: OperatorRow = in_row("avg", &Total { of: number::mean });
+pub const SUM: OperatorRow = in_row(
+    "sum",
+    &Total {
+        finish: |sum, _| sum,
+    },
+);
+pub const AVG: OperatorRow = in_row(
+    "avg",
+    &Total {
+        finish: number::mean,
+    },
+);
 
 const fn in_row(name: &'static str, state: &'static dyn RowState) -> OperatorRow {
     OperatorRow {
         name,
         argument: Argument::None,
-        kind: Kind::InRow(state),
+        kind: OperatorKind::InRow(state),
         may_have_else: true,
     }
 }
@@ -32,11 +42,11 @@ struct Count;
 #[derive(Debug)]
 struct Total {
     /// Computes the visible value from the sum and the number of values.
-    of: fn(Billionths, u64) -> Billionths,
+    finish: fn(Billionths, u64) -> Billionths,
 }
 
 impl RowState for Count {
-    fn follow(
+    fn update_state(
         &self,
         before: Option<&[u8]>,
         old: Option<&[u8]>,
@@ -53,18 +63,18 @@ impl RowState for Count {
         true
     }
 
-    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
+    fn format(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
         number::print_count(word(state, 0), out);
         Ok(())
     }
 
-    fn always_prints(&self) -> bool {
+    fn always_formats(&self) -> bool {
         true
     }
 }
 
 impl RowState for Total {
-    fn follow(
+    fn update_state(
         &self,
         before: Option<&[u8]>,
         old: Option<&[u8]>,
@@ -74,11 +84,11 @@ impl RowState for Total {
         Totals::follow(before, old, new, after)
     }
 
-    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
+    fn format(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
         let totals = Totals::decode(state);
         let values = totals.values()?;
         if values > 0 {
-            number::print((self.of)(totals.sum, values), out);
+            number::print((self.finish)(totals.sum, values), out);
         }
         Ok(())
     }

@@ -12,24 +12,24 @@
 //! 2. A list with many readers is converted in steps. The conversion waits in the list's queue like a change: it is
 //!    applied to entries in turn, and to a fill before the fill is read. Later changes wait behind it.
 
-use crate::base::gathered::Gathered;
 use crate::base::key_range::{Flow, KeyRange, successor};
 use crate::base::pattern::Binding;
+use crate::base::row_buffer::RowBuffer;
 use crate::base::slab::Vacant;
 use crate::engine::Engine;
-use crate::join::combine::{complete, row_matches};
+use crate::join::combine::{apply_combination, row_matches};
 use crate::join::node::NO_CONTEXT;
-use crate::join::run::{Run, Taken};
+use crate::join::run::{RowSink, Run};
 use crate::join::updater::{Entry, Event};
 use crate::join::{Join, TableId};
 use crate::tables::scan::View;
 
 /// Number of readers whose read rate is sampled.
-const SAMPLE: usize = 32;
+const SAMPLED_READERS: usize = 32;
 /// Minimum cost ratio at which the mode changes.
-const CLEARLY: f64 = 2.0;
+const COST_RATIO_MIN: f64 = 2.0;
 /// At this count, a count and its time span are halved, so that older events weigh less.
-const REMEMBERED: u64 = 64;
+const COUNT_HALVED_AT: u64 = 64;
 
 impl Engine {
     /// Counts a write to a list's range. Returns whether the write must be applied to the list's entries.
@@ -41,20 +41,20 @@ impl Engine {
     }
 
     /// Reviews the lists that the last operation wrote or read. No other operation is in progress now.
-    pub(crate) fn reconsider_all(&mut self) {
+    pub(crate) fn review_lists(&mut self) {
         for (id, number) in std::mem::take(&mut self.writes.to_review) {
             self.with_join(id, |engine, join| {
                 let level = join.last_level();
                 let list = join.updaters[level].lists.at_mut(number);
                 if list.is_some_and(|list| !list.is_vacant()) {
-                    engine.reconsider(join, number);
+                    engine.review_list(join, number);
                 }
             });
         }
     }
 
     /// Compares the rates of a list if that is due, and changes its mode if that clearly pays.
-    fn reconsider(&mut self, join: &mut Join, number: u32) {
+    fn review_list(&mut self, join: &mut Join, number: u32) {
         let level = join.last_level();
         let list = join.updaters[level].lists.get_mut(number);
         let pulled = list.is_pulled(list.queue.len());
@@ -63,11 +63,11 @@ impl Engine {
             return;
         }
         let written = rate(list.writes.into(), list.since, self.time.ticks);
-        if u64::from(list.writes) >= REMEMBERED {
+        if u64::from(list.writes) >= COUNT_HALVED_AT {
             list.writes /= 2;
             list.since += (self.time.ticks - list.since) / 2;
         }
-        let step = list.entries.len().div_ceil(SAMPLE);
+        let step = list.entries.len().div_ceil(SAMPLED_READERS);
         let sample = join.updaters[level]
             .lists
             .get(number)
@@ -79,9 +79,9 @@ impl Engine {
             .map(|fill| rate(fill.reads, fill.opened, self.time.ticks))
             .collect();
         let read = rates.iter().sum::<f64>() / rates.len() as f64;
-        if !pulled && written > read * CLEARLY {
+        if !pulled && written > read * COST_RATIO_MIN {
             self.convert(join, number, true);
-        } else if pulled && read > written * CLEARLY {
+        } else if pulled && read > written * COST_RATIO_MIN {
             self.convert(join, number, false);
         }
     }
@@ -92,7 +92,7 @@ impl Engine {
         let level = join.last_level();
         join.converted += 1;
         let list = join.updaters[level].lists.get_mut(number);
-        let rows = self.rows_of(join.tables[level], &list.prefix);
+        let rows = self.count_rows(join.tables[level], &list.prefix);
         let is_small = list.entries.len().saturating_mul(rows) <= self.budget.left();
         if !is_small || !list.queue.is_empty() {
             return self.enqueue(join, level, number, Event::Convert { pulled });
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// Returns the number of rows with a prefix, plus one.
-    pub(crate) fn rows_of(&self, table: TableId, prefix: &[u8]) -> usize {
+    pub(crate) fn count_rows(&self, table: TableId, prefix: &[u8]) -> usize {
         let rows = &self.tables[table].rows;
         rows.count(prefix, &successor(prefix)) as usize + 1
     }
@@ -114,11 +114,11 @@ impl Engine {
         let level = join.last_level();
         for entry in entries {
             let (fill, leaf) = (entry.fill, entry.node());
-            let mut run = Run::of_fill(join, fill, false, 0);
+            let mut run = Run::for_fill(join, fill, false, 0);
             let mut binding = Binding::default();
             bind_leaf(join, fill, leaf, &mut binding);
             let sign = if pulled { -1 } else { 1 };
-            self.take_leaf(join, &mut run, &mut binding, sign);
+            self.apply_leaf(join, &mut run, &mut binding, sign);
             join.take_unread(fill, level, leaf);
             let leaves = &mut join.fills.get_mut(fill).pulled;
             if pulled {
@@ -130,7 +130,7 @@ impl Engine {
     }
 
     /// Applies all rows of one leaf's range.
-    fn take_leaf(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, sign: i32) {
+    fn apply_leaf(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, sign: i32) {
         let level = join.last_level();
         let range = join
             .source(level)
@@ -143,7 +143,7 @@ impl Engine {
             &mut |key, value| {
                 let mark = binding.mark();
                 if row_matches(join, level, key, value, binding) {
-                    complete(join, run, binding, key, Some(value), sign);
+                    apply_combination(join, run, binding, key, Some(value), sign);
                 }
                 binding.reset(mark);
                 Flow::Continue(())
@@ -152,8 +152,13 @@ impl Engine {
     }
 
     /// Returns the rows of pulled source ranges for a range, in key order.
-    pub(crate) fn pulled_rows(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Gathered {
-        let mut rows = Gathered::default();
+    pub(crate) fn collect_pulled_rows(
+        &mut self,
+        join: &mut Join,
+        range: &KeyRange,
+        now: u64,
+    ) -> RowBuffer {
+        let mut rows = RowBuffer::default();
         if join.converted == 0
             || join
                 .covering(range)
@@ -179,16 +184,16 @@ impl Engine {
             let filled = &join.fills.get(fill).range;
             let part = KeyRange::new((&range.lo).max(&filled.lo), (&range.hi).min(&filled.hi));
             let mut fixed = Binding::default();
-            let Some(mut run) = Run::taking(join, &part, &mut fixed, now) else {
+            let Some(mut run) = Run::without_storing(join, &part, &mut fixed, now) else {
                 continue;
             };
-            run.taken = Taken::Copies(std::mem::take(&mut rows));
+            run.sink = RowSink::Copies(std::mem::take(&mut rows));
             for leaf in join.fills.get(fill).pulled.clone() {
                 let mut binding = Binding::default();
                 bind_leaf(join, fill, leaf, &mut binding);
-                self.take_leaf(join, &mut run, &mut binding, 1);
+                self.apply_leaf(join, &mut run, &mut binding, 1);
             }
-            if let Taken::Copies(found) = run.taken {
+            if let RowSink::Copies(found) = run.sink {
                 rows = found;
             }
         }
@@ -220,7 +225,7 @@ fn rate(count: u64, since: u64, now: u64) -> f64 {
 /// Counts a read of a fill.
 pub fn count_read(reads: &mut u64, opened: &mut u64, now: u64) {
     *reads += 1;
-    if *reads >= REMEMBERED {
+    if *reads >= COUNT_HALVED_AT {
         *reads /= 2;
         *opened += (now - *opened) / 2;
     }

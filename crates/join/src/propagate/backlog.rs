@@ -11,7 +11,7 @@ use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::join::updater::{Entry, Event};
 use crate::join::{Join, JoinId};
-use crate::propagate::maintain::Seen;
+use crate::propagate::maintain::SourceChange;
 
 /// The lists with queued changes, and the changes that have not been applied to all entries.
 #[derive(Default)]
@@ -62,21 +62,22 @@ impl Engine {
     /// Applies queued changes to `rows_max` entries, then spends as much on each of: deferred reads, the state of
     /// dropped joins, and transient fills that were output. Returns whether work is left.
     pub fn step(&mut self, rows_max: usize) -> bool {
-        self.see_waiting(rows_max);
-        self.go_on_with_reads(rows_max);
-        self.forget_dropped(rows_max);
-        let more = self.forget_transient(rows_max);
+        self.drain_backlog(rows_max);
+        self.continue_deferred_reads(rows_max);
+        self.free_dropped(rows_max);
+        let more = self.drop_transient(rows_max);
         more || !self.writes.backlog.lists.is_empty()
             || !self.reads.deferred.is_empty()
             || self.joins.has_dropped()
     }
 
-    fn see_waiting(&mut self, rows_max: usize) {
-        self.set_budget(Budget::of(Some(rows_max)));
+    fn drain_backlog(&mut self, rows_max: usize) {
+        self.set_budget(Budget::limited_to(Some(rows_max)));
         while !self.budget.is_spent()
             && let Some(&(id, level, number)) = self.writes.backlog.lists.front()
         {
-            let worked = self.with_join(id, |engine, join| engine.work_on(join, level, number));
+            let worked =
+                self.with_join(id, |engine, join| engine.process_list(join, level, number));
             if worked.is_none() {
                 self.writes.backlog.lists.pop_front();
             }
@@ -84,26 +85,26 @@ impl Engine {
     }
 
     /// Applies the oldest queued change of a list to some entries. A list whose queue becomes empty leaves the backlog.
-    fn work_on(&mut self, join: &mut Join, level: u8, number: u32) {
-        self.see_oldest(join, usize::from(level), number);
+    fn process_list(&mut self, join: &mut Join, level: u8, number: u32) {
+        self.apply_oldest(join, usize::from(level), number);
         let list = join.updaters[usize::from(level)].lists.get(number);
         if list.queue.is_empty() {
-            self.leave_backlog(join, level, number);
+            self.remove_from_backlog(join, level, number);
         }
     }
 
-    fn see_oldest(&mut self, join: &mut Join, level: usize, number: u32) {
+    fn apply_oldest(&mut self, join: &mut Join, level: usize, number: u32) {
         let mut chunk = self.budget.left().min(1024);
         let list = join.updaters[level].lists.get_mut(number);
         if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
-            chunk = (chunk / self.rows_of(join.tables[level], &list.prefix)).max(1);
+            chunk = (chunk / self.count_rows(join.tables[level], &list.prefix)).max(1);
         }
         if let Some((event, range)) = list.advance(chunk) {
             self.budget.spend(range.len().max(1));
             let entries = list.entries[range].to_vec();
             // All entries reflect the events before this one.
             let pulled = list.pulled;
-            self.see_event(join, &entries, level, &event, pulled);
+            self.apply_event(join, &entries, level, &event, pulled);
         }
         let list = join.updaters[level].lists.get_mut(number);
         if let Some(sequence) = list.retire() {
@@ -112,13 +113,13 @@ impl Engine {
     }
 
     /// Removes a list with an empty queue from the backlog.
-    fn leave_backlog(&mut self, join: &mut Join, level: u8, number: u32) {
+    fn remove_from_backlog(&mut self, join: &mut Join, level: u8, number: u32) {
         join.lists_with_backlog.retain(|b| *b != (level, number));
         let lists = &mut self.writes.backlog.lists;
         lists.retain(|list| *list != (join.id, level, number));
         let updaters = &mut join.updaters[usize::from(level)];
         if updaters.lists.get(number).entries.is_empty() {
-            updaters.forget(number);
+            updaters.remove_list(number);
         }
     }
 
@@ -128,7 +129,7 @@ impl Engine {
             if self.budget.is_spent() {
                 return false;
             }
-            self.work_on(join, level, number);
+            self.process_list(join, level, number);
         }
         true
     }
@@ -137,21 +138,21 @@ impl Engine {
     pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
         for (level, number) in join.lists_with_backlog.clone() {
             let level = usize::from(level);
-            let mut at = join.updaters[level].lists.get(number).behind();
+            let mut at = join.updaters[level].lists.get(number).first_stale_entry();
             while at < join.updaters[level].lists.get(number).entries.len() {
                 let list = join.updaters[level].lists.get(number);
-                if list.entries[at].fill != fill || list.unseen(at) == list.queue.len() {
+                if list.entries[at].fill != fill || list.next_event(at) == list.queue.len() {
                     at += 1;
                     continue;
                 }
                 let entry = list.entries[at];
                 let mut place = at;
-                for waiting in list.unseen(at)..list.queue.len() {
+                for waiting in list.next_event(at)..list.queue.len() {
                     let list = join.updaters[level].lists.get(number);
                     let event = list.queue[waiting].event.clone();
                     let pulled = list.is_pulled(waiting);
-                    place = join.pass(level, number, place, waiting);
-                    self.see_event(join, &[entry], level, &event, pulled);
+                    place = join.advance_entry(level, number, place, waiting);
+                    self.apply_event(join, &[entry], level, &event, pulled);
                 }
                 // Another entry may have moved to this position. It is examined next, unless it was examined before.
                 if place == at {
@@ -162,7 +163,7 @@ impl Engine {
     }
 
     /// Applies an event to entries of one list. `pulled` is their mode at that point.
-    fn see_event(
+    fn apply_event(
         &mut self,
         join: &mut Join,
         entries: &[Entry],
@@ -175,13 +176,13 @@ impl Engine {
             // A removed row may still be in outputs: a conversion in progress did not see it.
             Event::Row(change) if pulled && change.new.is_some() => {}
             Event::Row(change) => {
-                let seen = Seen {
+                let seen = SourceChange {
                     level,
                     key: &change.key,
                     old: change.old.as_ref(),
                     new: change.new.as_ref(),
                 };
-                self.see(join, entries, &seen);
+                self.apply_change(join, entries, &seen);
             }
         }
     }

@@ -14,16 +14,16 @@
 use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::engine::Engine;
-use crate::join::combine::{is_set_aside, key_matches};
+use crate::join::combine::{is_recomputed_later, key_matches};
 use crate::join::node::NO_CONTEXT;
 use crate::join::updater::{Change, Entry, Event};
 use crate::join::{Join, JoinId, TableId, pending_bytes};
 use crate::language::grammar::JoinMode;
 use crate::operators::Combination;
-use crate::operators::output::{Effects, Shown};
+use crate::operators::output::{Effects, OutputChange};
 
 /// A change of a source row, at one level of a join.
-pub(crate) struct Seen<'a> {
+pub(crate) struct SourceChange<'a> {
     pub level: usize,
     pub key: &'a [u8],
     pub old: Option<&'a Value>,
@@ -34,12 +34,12 @@ pub(crate) struct Seen<'a> {
 #[derive(Default)]
 pub(crate) struct Scratch {
     lists: Vec<u32>,
-    common: Option<Box<Common>>,
+    common: Option<Box<SharedState>>,
 }
 
 /// State shared by consecutive entries.
 #[derive(Default)]
-struct Common {
+struct SharedState {
     /// The slots that the source key binds.
     binding: Binding,
     /// The end of the output key, for plain entries whose fills fix `suffix_elements` elements.
@@ -51,7 +51,7 @@ struct Common {
 
 impl Engine {
     /// Applies a change of a row, which the table already contains, to all joins that read the table.
-    pub(crate) fn changed(
+    pub(crate) fn propagate_change(
         &mut self,
         table: TableId,
         key: &[u8],
@@ -59,19 +59,19 @@ impl Engine {
         new: Option<&Value>,
     ) {
         if self.tables[table].subscriptions > 0 {
-            self.note_row_change(table, key, new.is_some());
+            self.record_row_change(table, key, new.is_some());
         }
         for at in 0..self.tables[table].readers.len() {
             let (reader, level) = self.tables[table].readers[at];
             // A join that is being filled is out of its place. It has no node on rows that its own fill changes
             // upstream.
             self.with_join(reader, |engine, join| {
-                engine.source_changed(join, usize::from(level), key, old, new);
+                engine.apply_source_change(join, usize::from(level), key, old, new);
             });
         }
     }
 
-    fn source_changed(
+    fn apply_source_change(
         &mut self,
         join: &mut Join,
         level: usize,
@@ -94,7 +94,7 @@ impl Engine {
             self.fan_out(
                 join,
                 list,
-                &Seen {
+                &SourceChange {
                     level,
                     key,
                     old,
@@ -106,7 +106,7 @@ impl Engine {
         self.writes.scratch.lists = found;
     }
 
-    fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
+    fn fan_out(&mut self, join: &mut Join, number: u32, seen: &SourceChange<'_>) {
         let is_auto = join.definition.mode == JoinMode::Auto && seen.level == join.last_level();
         if is_auto {
             self.writes.to_review.push((join.id, number));
@@ -120,7 +120,7 @@ impl Engine {
             self.budget.spend(len);
             // The effects of a change never add or remove entries of the same join.
             let entries = std::mem::take(&mut list.entries);
-            self.see(join, &entries, seen);
+            self.apply_change(join, &entries, seen);
             join.updaters[seen.level].lists.get_mut(number).entries = entries;
             return;
         }
@@ -133,66 +133,76 @@ impl Engine {
     }
 
     /// Applies a change to entries of one list.
-    pub(crate) fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
+    pub(crate) fn apply_change(
+        &mut self,
+        join: &mut Join,
+        entries: &[Entry],
+        seen: &SourceChange<'_>,
+    ) {
         // Nested changes may need these buffers meanwhile; they then allocate their own.
         let mut common = self.writes.scratch.common.take().unwrap_or_default();
         common.binding.clear();
         common.suffix_elements = None;
         if key_matches(join, seen.level, seen.key, &mut common.binding) {
-            self.see_alike(join, entries, seen, &mut common);
+            self.apply_change_shared(join, entries, seen, &mut common);
         }
         self.writes.scratch.common = Some(common);
     }
 
-    fn see_alike(
+    fn apply_change_shared(
         &mut self,
         join: &mut Join,
         entries: &[Entry],
-        seen: &Seen<'_>,
-        common: &mut Common,
+        seen: &SourceChange<'_>,
+        common: &mut SharedState,
     ) {
         if seen.level < join.last_level() {
             entries
                 .iter()
-                .for_each(|e| note_pending(join, *e, seen, common));
+                .for_each(|e| record_pending_row(join, *e, seen, common));
             return;
         }
-        let wanted = self.is_read(join.table) || !join.tracked.is_empty();
+        let is_recorded = self.is_read(join.table) || !join.tracked.is_empty();
         let mut effects = Effects {
-            wanted,
+            is_recorded,
             ..Effects::default()
         };
-        if join.definition.shape.copies_rows() && !wanted {
+        if join.definition.shape.copies_rows() && !is_recorded {
             copy_to_all(join, entries, seen, common);
         } else {
             for entry in entries {
                 apply_to_one(join, *entry, seen, common, &mut effects);
             }
         }
-        self.conclude(join, effects);
+        self.finish_effects(join, effects);
     }
 
     /// Updates the rows of changed groups, and propagates the effects to the joins that read this output.
-    pub(crate) fn conclude(&mut self, join: &mut Join, mut effects: Effects) {
+    pub(crate) fn finish_effects(&mut self, join: &mut Join, mut effects: Effects) {
         for (fill, group) in std::mem::take(&mut effects.touched) {
-            if is_set_aside(join, Some(fill), &group) {
+            if is_recomputed_later(join, Some(fill), &group) {
                 continue;
             }
             if join.output.is_drained(&group) {
-                join.unsettle(fill).drained.insert(group);
+                join.mark_unsettled(fill).drained.insert(group);
             } else {
                 join.output
-                    .show(&join.definition.shape, &group, &mut effects);
+                    .update_group_rows(&join.definition.shape, &group, &mut effects);
             }
         }
         for change in effects.changes {
-            join.tracked.changed(&change.key);
-            self.output_changed(join.table, join.id, &change);
+            join.tracked.mark_stale(&change.key);
+            self.propagate_output_change(join.table, join.id, &change);
         }
     }
 
     /// Propagates the change of an output row, if it is visible among the rows of the table's other joins.
-    pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
+    pub(crate) fn propagate_output_change(
+        &mut self,
+        table: TableId,
+        maker: JoinId,
+        change: &OutputChange,
+    ) {
         let makers = &self.tables[table].makers;
         let Some(at) = makers.iter().position(|m| *m == maker) else {
             // The join was dropped, and is kept only for writers that wait for it. Its rows are invisible.
@@ -208,20 +218,25 @@ impl Engine {
             if makers[..at].iter().any(holds) {
                 return;
             }
-            if let Some(&behind) = makers[at + 1..].iter().find(|m| holds(m)) {
-                let value = self.visible_in(behind, &change.key);
+            if let Some(&hidden) = makers[at + 1..].iter().find(|m| holds(m)) {
+                let value = self.visible_in(hidden, &change.key);
                 old = old.or_else(|| value.clone());
                 new = new.or(value);
             }
         }
         if old.is_some() || new.is_some() {
-            self.changed(table, &change.key, old.as_ref(), new.as_ref());
+            self.propagate_change(table, &change.key, old.as_ref(), new.as_ref());
         }
     }
 }
 
 /// Records that a row of a checked source was added or removed. The two cancel each other.
-fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+fn record_pending_row(
+    join: &mut Join,
+    entry: Entry,
+    seen: &SourceChange<'_>,
+    common: &mut SharedState,
+) {
     if join.is_unread(seen.level, entry, seen.key) {
         return;
     }
@@ -238,24 +253,32 @@ fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Com
     common
         .each
         .pack(fresh, &join.definition.slots, &mut common.key);
-    let came = seen.new.is_some();
+    let is_added = seen.new.is_some();
     let slot = (entry.node(), Box::from(&*common.key));
     let bytes = pending_bytes(&slot.1);
-    let pending = &mut join.unsettle(entry.fill).pending;
+    let pending = &mut join.mark_unsettled(entry.fill).pending;
     match pending.remove(&slot) {
         Some(before) => {
-            debug_assert_ne!(before, came, "a row comes and goes in turn");
-            join.held_bytes -= bytes;
+            debug_assert_ne!(
+                before, is_added,
+                "additions and removals of a row alternate"
+            );
+            join.heap_bytes -= bytes;
         }
         None => {
-            pending.insert(slot, came);
-            join.held_bytes += bytes;
+            pending.insert(slot, is_added);
+            join.heap_bytes += bytes;
         }
     }
 }
 
 /// The fast path: copies a row to many outputs whose keys have the same end.
-fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut Common) {
+fn copy_to_all(
+    join: &mut Join,
+    entries: &[Entry],
+    seen: &SourceChange<'_>,
+    common: &mut SharedState,
+) {
     let mut effects = Effects::default();
     for (number, entry) in entries.iter().enumerate() {
         prefetch(join, &entries[number..]);
@@ -306,7 +329,7 @@ fn prefetch(join: &Join, entries: &[Entry]) {
 }
 
 /// Copies or removes one row if the fast path does not apply.
-fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+fn copy_to_one(join: &mut Join, entry: Entry, seen: &SourceChange<'_>, common: &mut SharedState) {
     let fill = join.fills.get(entry.fill);
     common.key.clear();
     common.key.extend_from_slice(&fill.prefix);
@@ -320,13 +343,13 @@ fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Comm
         }
         Some(value) => {
             join.output.rows.put(&common.key, value);
-            join.aim(entry.fill);
+            join.update_target(entry.fill);
         }
     }
 }
 
 /// Writes the part of the output key that the source key determines.
-fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
+fn write_suffix(join: &Join, elements: u8, common: &mut SharedState) {
     common.suffix.clear();
     for element in &join.definition.shape.output.elements[usize::from(elements)..] {
         match element {
@@ -343,8 +366,8 @@ fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
 fn apply_to_one(
     join: &mut Join,
     entry: Entry,
-    seen: &Seen<'_>,
-    common: &mut Common,
+    seen: &SourceChange<'_>,
+    common: &mut SharedState,
     effects: &mut Effects,
 ) {
     if join.is_unread(seen.level, entry, seen.key) {
@@ -364,7 +387,7 @@ fn apply_to_one(
         return;
     }
     let fill = join.fills.get(entry.fill);
-    if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
+    if !fill.contains(&common.key) || is_recomputed_later(join, Some(entry.fill), &common.key) {
         return;
     }
     let combination = Combination {
@@ -384,7 +407,7 @@ fn apply_to_one(
 
 /// Writes the output key of a leaf whose slots are not all in the source key. Returns `false` if the row does not
 /// match.
-fn write_key(join: &Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) -> bool {
+fn write_key(join: &Join, entry: Entry, seen: &SourceChange<'_>, common: &mut SharedState) -> bool {
     let definition = &join.definition;
     let fill = join.fills.get(entry.fill);
     common.each.clear();

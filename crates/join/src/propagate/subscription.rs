@@ -22,49 +22,49 @@ use crate::join::{JoinId, TableId};
 pub struct RowChange {
     pub key: Box<[u8]>,
     /// True if the row exists now.
-    pub is_there: bool,
+    pub exists: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     pub all: BTreeMap<u64, Subscription>,
-    beginnings: Beginnings,
+    prefixes: PrefixCounts,
     next: u64,
     row_changes: Vec<RowChange>,
 }
 
 /// The key prefixes of subscriptions, with the number of subscriptions to each.
 #[derive(Default)]
-struct Beginnings {
-    known: ByteMap<u32>,
+struct PrefixCounts {
+    counts: ByteMap<u32>,
     /// The lengths of the prefixes, with the number of prefixes of each.
     lengths: BTreeMap<usize, u32>,
 }
 
-impl Beginnings {
-    fn add(&mut self, beginning: &[u8]) {
-        *self.known.entry(beginning.into()).or_default() += 1;
-        *self.lengths.entry(beginning.len()).or_default() += 1;
+impl PrefixCounts {
+    fn add(&mut self, prefix: &[u8]) {
+        *self.counts.entry(prefix.into()).or_default() += 1;
+        *self.lengths.entry(prefix.len()).or_default() += 1;
     }
 
-    fn remove(&mut self, beginning: &[u8]) {
-        if let Some(count) = self.known.get_mut(beginning) {
+    fn remove(&mut self, prefix: &[u8]) {
+        if let Some(count) = self.counts.get_mut(prefix) {
             *count -= 1;
             if *count == 0 {
-                self.known.remove(beginning);
+                self.counts.remove(prefix);
             }
         }
-        if let Some(count) = self.lengths.get_mut(&beginning.len()) {
+        if let Some(count) = self.lengths.get_mut(&prefix.len()) {
             *count -= 1;
             if *count == 0 {
-                self.lengths.remove(&beginning.len());
+                self.lengths.remove(&prefix.len());
             }
         }
     }
 
-    fn has_one_of(&self, key: &[u8]) -> bool {
+    fn matches(&self, key: &[u8]) -> bool {
         let mut fitting = self.lengths.keys().map_while(|&length| key.get(..length));
-        fitting.any(|beginning| self.known.contains_key(beginning))
+        fitting.any(|beginning| self.counts.contains_key(beginning))
     }
 }
 
@@ -87,21 +87,21 @@ impl Subscriptions {
     pub fn add(&mut self, subscription: Subscription) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.beginnings.add(&subscription.range.lo);
+        self.prefixes.add(&subscription.range.lo);
         self.all.insert(number, subscription);
         number
     }
 
     pub fn remove(&mut self, number: u64) -> Option<Subscription> {
         let subscription = self.all.remove(&number)?;
-        self.beginnings.remove(&subscription.range.lo);
+        self.prefixes.remove(&subscription.range.lo);
         Some(subscription)
     }
 }
 
 impl Engine {
     /// Records the change of a visible row, if there is a subscription to it.
-    pub(crate) fn note_row_change(&mut self, table: TableId, key: &[u8], is_there: bool) {
+    pub(crate) fn record_row_change(&mut self, table: TableId, key: &[u8], exists: bool) {
         let is_base = self.tables[table].makers.is_empty();
         let is_copy = is_base
             && self
@@ -109,13 +109,13 @@ impl Engine {
                 .own
                 .as_ref()
                 .is_some_and(|shard| !shard.owns(key));
-        if is_copy || !self.subscriptions.beginnings.has_one_of(key) {
+        if is_copy || !self.subscriptions.prefixes.matches(key) {
             return;
         }
         let key = key.into();
         self.subscriptions
             .row_changes
-            .push(RowChange { key, is_there });
+            .push(RowChange { key, exists });
     }
 
     pub fn has_row_changes(&self) -> bool {

@@ -2,22 +2,21 @@
 //!
 //! ```text
 //!   reader's shard                          owner's shard
-//!   fill lacks post|bob|  ── Ask ─────────► rows of the range, in chunks; each chunk's part is subscribed when it is sent
+//!   fill lacks post|bob|  ── Request ─────► rows of the range, in chunks; each chunk's part is subscribed when it is sent
 //!   supply_replicas       ◄──── Supply ──
 //!                         ◄──── Changes ──  put post|bob|17: the writer waits ...
 //!   apply_replica, fan-out ─ Ack ─────────► ... until all subscribers reflect it
-//!                         ── Taken ───────► limits the number of chunks in flight
+//!                         ── Processed ───► limits the number of chunks in flight
 //!   evict_replicas        ── Unsubscribe ─►
 //! ```
 //!
 //! A *conversation* is the message stream between a reader and an owner, from its start until it is reset.
-//!
 //! 1. Messages from one shard to another arrive in the order in which they were sent. The `Supply` and `Changes`
 //!    messages of an owner are therefore consistent.
 //! 2. Only base rows are sent. A row is computed where it is read, from local base rows and replicas. An owner
 //!    therefore has every requested row, no shard waits for another's fill, and there are no deadlocks.
 //! 3. A change is acknowledged when all outputs of its receiver reflect it. It is not forwarded.
-//! 4. Changes of ranges that were dropped, and rows that are no longer needed, may arrive and are ignored.
+//! 4. Changes of dropped ranges and rows that are no longer needed may arrive and are ignored.
 //! 5. Before an owner gives slots away, it announces this ([`Exchange::withdraw`]): readers of their rows drop them
 //!    with what they computed, and acknowledge that like a change.
 //! 6. Ownership may change while the shards run, and shards learn of it at different times. Ownership therefore has an
@@ -28,20 +27,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
 
 use crate::base::key_range::KeyRange;
-use crate::base::owner::{NOBODY, Owner, Shard, range_slot};
-use crate::base::spans::Spans;
+use crate::base::owner::{NO_OWNER, Owner, Shard, range_slot};
+use crate::base::range_set::RangeSet;
 use crate::engine::Engine;
-use crate::evaluate::reads::OwnRows;
-use crate::shard::parts::{NoParts, PartAnswer, Parts, part_change};
+use crate::evaluate::reads::OwnRowsOutcome;
+use crate::shard::parts::{NoParts, PartRequest, Parts, part_change};
 use crate::tables::log::LogEntry;
 
 /// Maximum rows and bytes of one `Supply`.
 const CHUNK_ROWS: u64 = 2048;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Maximum number of chunks in flight to one receiver, which bounds memory for ranges of any size.
-pub(super) const CHUNKS_ON_WAY: usize = 4;
+pub(super) const CHUNKS_IN_FLIGHT_MAX: usize = 4;
 /// Maximum number of these that are chunks of parts, so that reads of joins do not wait behind them.
-pub(super) const PARTS_ON_WAY: usize = 2;
+pub(super) const PART_CHUNKS_IN_FLIGHT_MAX: usize = 2;
 /// Weight of a part's row in a step: its insertion into indexes takes this many times as long as a row of a join.
 pub(super) const PART_ROW_WEIGHT: usize = 128;
 /// Weight of a chunk in a step, besides its rows.
@@ -52,7 +51,7 @@ type Bytes = Box<[u8]>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineMessage {
     /// To an owner: requests the rows of a range, and all their later changes.
-    Ask {
+    Request {
         range: KeyRange,
         epoch: u64,
     },
@@ -68,7 +67,7 @@ pub enum EngineMessage {
         rows: VecDeque<(Bytes, Option<Bytes>)>,
         mark: u64,
         /// True if the rows are the changes of one transaction, between which nothing is read.
-        whole: bool,
+        atomic: bool,
     },
     /// From an owner: no further changes of rows in these slots (first and last of each run) follow, and the reader
     /// must drop them.
@@ -77,10 +76,10 @@ pub enum EngineMessage {
         mark: u64,
     },
     /// From an owner: the request was ignored, because it is of an earlier epoch than this one.
-    Later(u64),
+    EpochTooOld(u64),
     /// To an owner: requests rows that are selected by their content (see `parts`), and all their later changes.
     /// Replaces an earlier request with the same number.
-    AskPart {
+    RequestPart {
         number: u32,
         part: Bytes,
         epoch: u64,
@@ -97,26 +96,26 @@ pub enum EngineMessage {
     /// To an owner: all changes up to this mark are reflected.
     Ack(u64),
     /// To an owner: a `Supply` was processed.
-    Taken,
+    Processed,
 }
 
 impl EngineMessage {
     /// Returns whether an owner sends this message to a reader, and not the reverse.
-    pub fn is_of_owner(&self) -> bool {
+    pub fn is_from_owner(&self) -> bool {
         matches!(
             self,
             EngineMessage::Supply { .. }
                 | EngineMessage::SupplyPart { .. }
                 | EngineMessage::Changes { .. }
                 | EngineMessage::Withdraw { .. }
-                | EngineMessage::Later(_)
+                | EngineMessage::EpochTooOld(_)
         )
     }
 
     fn epoch(&self) -> Option<u64> {
         match self {
-            EngineMessage::Ask { epoch, .. }
-            | EngineMessage::AskPart { epoch, .. }
+            EngineMessage::Request { epoch, .. }
+            | EngineMessage::RequestPart { epoch, .. }
             | EngineMessage::Supply { epoch, .. }
             | EngineMessage::SupplyPart { epoch, .. } => Some(*epoch),
             _ => None,
@@ -134,34 +133,34 @@ pub struct Exchange {
     sequence: u64,
     pub(super) turn: usize,
     pub(super) chunk_rows: u64,
-    /// True if the pace of parts is controlled by [`Exchange::take_part`].
+    /// True if the pace of parts is controlled by [`Exchange::release_part_chunk`].
     pub(super) is_paced: bool,
     /// Set if rows with unacknowledged changes must be tracked.
-    told: Option<Told>,
+    in_flight: Option<InFlightChanges>,
     /// Readers whose conversations have ended, of which the parts have not been notified.
     lost_readers: Vec<u16>,
 }
 
 /// Changes that were sent and not acknowledged by all: the last change of each row, and all changes in order.
 #[derive(Default)]
-struct Told {
+struct InFlightChanges {
     last: BTreeMap<Bytes, u64>,
     order: VecDeque<(u64, Bytes)>,
 }
 
-impl Told {
-    fn note(&mut self, key: &[u8], sequence: u64) {
+impl InFlightChanges {
+    fn record(&mut self, key: &[u8], sequence: u64) {
         self.last.insert(key.into(), sequence);
         self.order.push_back((sequence, key.into()));
     }
 
     /// Removes the changes before `sequence`, which all have acknowledged.
-    fn forget_before(&mut self, sequence: u64) {
-        while let Some((told, _)) = self.order.front()
-            && *told < sequence
+    fn remove_before(&mut self, sequence: u64) {
+        while let Some((first, _)) = self.order.front()
+            && *first < sequence
         {
-            let (told, key) = self.order.pop_front().expect("just seen");
-            if self.last.get(&key) == Some(&told) {
+            let (first, key) = self.order.pop_front().expect("checked above");
+            if self.last.get(&key) == Some(&first) {
                 self.last.remove(&key);
             }
         }
@@ -182,9 +181,9 @@ pub(super) struct OwnerSide {
     pub(super) out: Vec<EngineMessage>,
     inbox: VecDeque<EngineMessage>,
     /// Requested ranges that have not arrived.
-    asked: Spans,
+    requested: RangeSet,
     /// Processed chunks of parts that were not confirmed yet. The owner limits their number.
-    pub(super) untold: usize,
+    pub(super) unconfirmed_chunks: usize,
     /// The latest epoch that the owner has announced.
     epoch: u64,
     /// Marks of changes that wait for a fan-out of this engine.
@@ -199,19 +198,19 @@ pub(super) struct ReaderSide {
     is_open: bool,
     inbox: VecDeque<EngineMessage>,
     /// Ranges whose changes it receives.
-    subscribed: Spans,
+    subscribed: RangeSet,
     /// Requested ranges that were not sent yet.
-    answers: VecDeque<KeyRange>,
+    pending_requests: VecDeque<KeyRange>,
     /// The parts whose changes it receives, by number, and those that were not completely sent.
     pub(super) parts: BTreeSet<u32>,
-    pub(super) part_answers: VecDeque<PartAnswer>,
+    pub(super) pending_parts: VecDeque<PartRequest>,
     /// Chunks that it has not processed.
-    pub(super) on_way: usize,
+    pub(super) chunks_in_flight: usize,
     /// First and last change of each message that it has not acknowledged.
     outstanding: VecDeque<(u64, u64)>,
     /// Set if the reader has not yet dropped the rows of the previous conversation: the mark with which it acknowledges
     /// that.
-    ends_with: Option<u64>,
+    reset_barrier: Option<u64>,
 }
 
 /// The outcome of a step.
@@ -233,7 +232,7 @@ impl Exchange {
             turn: 0,
             chunk_rows: CHUNK_ROWS,
             is_paced: false,
-            told: None,
+            in_flight: None,
             lost_readers: Vec::new(),
         }
     }
@@ -243,19 +242,19 @@ impl Exchange {
         self.chunk_rows = rows.max(1);
     }
 
-    /// Enables [`Exchange::last_told`].
-    pub fn remember_told(&mut self) {
-        self.told.get_or_insert_default();
+    /// Enables [`Exchange::last_in_flight`].
+    pub fn track_in_flight(&mut self) {
+        self.in_flight.get_or_insert_default();
     }
 
     /// Returns the last change of a row that was sent and may not be acknowledged by all readers.
-    pub fn last_told(&self, key: &[u8]) -> Option<u64> {
-        self.told.as_ref()?.last.get(key).copied()
+    pub fn last_in_flight(&self, key: &[u8]) -> Option<u64> {
+        self.in_flight.as_ref()?.last.get(key).copied()
     }
 
-    /// As [`Exchange::last_told`], for all rows of a range.
-    pub fn last_told_in(&self, lo: &[u8], hi: &[u8]) -> Option<u64> {
-        let last = &self.told.as_ref()?.last;
+    /// As [`Exchange::last_in_flight`], for all rows of a range.
+    pub fn last_in_flight_in(&self, lo: &[u8], hi: &[u8]) -> Option<u64> {
+        let last = &self.in_flight.as_ref()?.last;
         if last.is_empty() || lo >= hi {
             return None;
         }
@@ -264,12 +263,16 @@ impl Exchange {
     }
 
     /// Removes the changes that all readers have acknowledged.
-    fn forget_told(&mut self) {
-        let Some(told) = self.told.as_mut().filter(|told| !told.order.is_empty()) else {
+    fn prune_in_flight(&mut self) {
+        let Some(told) = self
+            .in_flight
+            .as_mut()
+            .filter(|told| !told.order.is_empty())
+        else {
             return;
         };
         let first = (self.peers.iter()).filter_map(|peer| peer.reader.first_unacknowledged());
-        told.forget_before(first.min().unwrap_or(u64::MAX));
+        told.remove_before(first.min().unwrap_or(u64::MAX));
     }
 
     /// Returns the first change that a reader has not acknowledged.
@@ -290,17 +293,17 @@ impl Exchange {
         self.unsubscribe(engine);
         for peer in &mut self.peers {
             // The answers will be of an earlier epoch and ignored; reads that still need them request them again.
-            peer.owner.asked = Spans::default();
+            peer.owner.requested = RangeSet::default();
             // The requests are of an earlier epoch too; their senders repeat them.
-            peer.reader.answers.clear();
-            peer.reader.part_answers.clear();
+            peer.reader.pending_requests.clear();
+            peer.reader.pending_parts.clear();
         }
     }
 
     /// Handles the end of a conversation with an owner: its rows may be stale, and are dropped with what was computed
     /// from them. Reads that wait for its rows must be retried.
-    pub fn owner_lost(&mut self, engine: &mut Engine, owner: u16) {
-        engine.forget_owner(owner);
+    pub fn handle_owner_loss(&mut self, engine: &mut Engine, owner: u16) {
+        engine.discard_owner(owner);
         let _ = engine.take_unsubscribed();
         if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
             peer.owner = OwnerSide::default();
@@ -308,16 +311,16 @@ impl Exchange {
     }
 
     /// Handles the end of a conversation with a reader that knows of it, and has dropped the rows.
-    pub fn reader_lost(&mut self, reader: u16) {
+    pub fn handle_reader_loss(&mut self, reader: u16) {
         if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
             peer.reader = ReaderSide::default();
             self.lost_readers.push(reader);
         }
     }
 
-    /// Ends a conversation with a reader that does not know of it yet; [`Exchange::owner_ended`] must be called there.
-    /// With its acknowledgement of the returned mark, the reader acknowledges all earlier changes. Later changes wait
-    /// for it too, because the reader may still show older rows.
+    /// Ends a conversation with a reader that does not know of it yet; [`Exchange::handle_owner_end`] must be called
+    /// there. With its acknowledgement of the returned mark, the reader acknowledges all earlier changes. Later changes
+    /// wait for it too, because the reader may still show older rows.
     pub fn end_reader(&mut self, reader: u16) -> u64 {
         self.sequence += 1;
         let upto = self.sequence;
@@ -326,58 +329,58 @@ impl Exchange {
             peer.reader = ReaderSide::default();
             // One wait covers all outstanding changes.
             peer.reader.outstanding.push_back((first, upto));
-            peer.reader.ends_with = Some(upto);
+            peer.reader.reset_barrier = Some(upto);
         }
         upto
     }
 
-    /// As [`Exchange::owner_lost`], if the owner waits for an acknowledgement of the end.
-    pub fn owner_ended(&mut self, engine: &mut Engine, owner: u16, upto: u64) {
-        self.owner_lost(engine, owner);
+    /// As [`Exchange::handle_owner_loss`], if the owner waits for an acknowledgement of the end.
+    pub fn handle_owner_end(&mut self, engine: &mut Engine, owner: u16, upto: u64) {
+        self.handle_owner_loss(engine, owner);
         if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
             peer.owner.out.push(EngineMessage::Ack(upto));
         }
     }
 
     /// Requests the rows that a read needs from other owners (see [`Needs`](crate::Needs)).
-    pub fn ask(&mut self, engine: &mut Engine, needed: &[(u16, KeyRange)]) {
+    pub fn request(&mut self, engine: &mut Engine, needed: &[(u16, KeyRange)]) {
         self.unsubscribe(engine);
         for (owner, range) in needed {
             let Some(peer) = self.peers.get_mut(usize::from(*owner)) else {
                 continue;
             };
             let owner = &mut peer.owner;
-            for range in owner.asked.gaps(range) {
-                owner.asked.insert(&range);
+            for range in owner.requested.gaps(range) {
+                owner.requested.insert(&range);
                 let epoch = self.epoch;
-                owner.out.push(EngineMessage::Ask { range, epoch });
+                owner.out.push(EngineMessage::Request { range, epoch });
             }
         }
     }
 
     /// Returns whether rows of any of these ranges are outstanding.
-    pub fn is_asked(&self, ranges: &[(u16, KeyRange)]) -> bool {
+    pub fn is_requested(&self, ranges: &[(u16, KeyRange)]) -> bool {
         let is_asked = |(owner, range): &(u16, KeyRange)| {
             let peer = self.peers.get(usize::from(*owner));
-            peer.is_some_and(|peer| peer.owner.asked.overlaps(range))
+            peer.is_some_and(|peer| peer.owner.requested.overlaps(range))
         };
         ranges.iter().any(is_asked)
     }
 
     /// Returns whether this owner is in a later epoch. It answers when this shard has reached that epoch too.
-    pub fn is_behind(&self, owner: u16) -> bool {
+    pub fn is_epoch_behind(&self, owner: u16) -> bool {
         let peer = self.peers.get(usize::from(owner));
         peer.is_some_and(|peer| peer.owner.epoch > self.epoch)
     }
 
     /// Sends changes of own rows to readers. The engine has applied them; they are in order. The changes of a
     /// transaction (`whole`) become visible together.
-    pub fn export(&mut self, changes: &[LogEntry], whole: bool) {
+    pub fn export(&mut self, changes: &[LogEntry], atomic: bool) {
         if !changes.is_empty()
             && self
                 .peers
                 .iter()
-                .any(|peer| peer.reader.ends_with.is_some())
+                .any(|peer| peer.reader.reset_barrier.is_some())
         {
             self.sequence += 1;
         }
@@ -391,17 +394,17 @@ impl Exchange {
             if !self.peers.iter().any(is_subscribed) {
                 continue;
             }
-            self.begin_told(key);
+            self.begin_change(key);
             for peer in self.peers.iter_mut().filter(|peer| is_subscribed(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
-                peer.reader.tell(row, self.sequence, whole);
+                peer.reader.queue_change(row, self.sequence, atomic);
             }
         }
-        self.end_told();
+        self.end_transaction();
     }
 
     /// Ends a transaction: later changes belong to another one.
-    pub fn end_told(&mut self) {
+    pub fn end_transaction(&mut self) {
         for peer in &mut self.peers {
             peer.reader.is_open = false;
         }
@@ -436,10 +439,10 @@ impl Exchange {
     }
 
     /// Numbers a change of this row, which is about to be sent.
-    pub(super) fn begin_told(&mut self, key: &[u8]) {
+    pub(super) fn begin_change(&mut self, key: &[u8]) {
         self.sequence += 1;
-        if let Some(told) = &mut self.told {
-            told.note(key, self.sequence);
+        if let Some(told) = &mut self.in_flight {
+            told.record(key, self.sequence);
         }
     }
 
@@ -465,7 +468,7 @@ impl Exchange {
     /// Receives a message; [`Exchange::step`] processes it.
     pub fn receive(&mut self, from: u16, message: EngineMessage) {
         let peer = &mut self.peers[usize::from(from)];
-        if message.is_of_owner() {
+        if message.is_from_owner() {
             peer.owner.inbox.push_back(message)
         } else {
             peer.reader.inbox.push_back(message)
@@ -485,7 +488,7 @@ impl Exchange {
     }
 
     /// Returns the messages to a shard in order: those to it as an owner, then those to it as a reader.
-    pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
+    pub fn drain_outgoing(&mut self, to: u16) -> Vec<EngineMessage> {
         let peer = &mut self.peers[usize::from(to)];
         let mut out = std::mem::take(&mut peer.owner.out);
         if out.is_empty() {
@@ -512,59 +515,59 @@ impl Exchange {
     ) -> Progress {
         let mut progress = Progress::default();
         let lost = std::mem::take(&mut self.lost_readers).into_iter();
-        lost.for_each(|reader| parts.reader_lost(reader));
+        lost.for_each(|reader| parts.handle_reader_loss(reader));
         // Another peer is first in each step, so that none is starved.
         self.turn = (self.turn + 1) % self.peers.len();
         for at in (self.turn..self.peers.len()).chain(0..self.turn) {
             while budget > 0
-                && let Some(message) = next(&mut self.peers[at].owner.inbox, self.epoch)
+                && let Some(message) = pop_due(&mut self.peers[at].owner.inbox, self.epoch)
             {
-                let spent = match self.hear_part(at, message, parts) {
+                let spent = match self.handle_part_message(at, message, parts) {
                     Ok(spent) => spent,
                     Err(message) => {
                         let room = (now, budget);
-                        self.hear_owner(engine, parts, at, message, room, &mut progress)
+                        self.handle_owner_message(engine, parts, at, message, room, &mut progress)
                     }
                 };
                 budget = budget.saturating_sub(spent);
             }
             while budget > 0
-                && let Some(message) = next(&mut self.peers[at].reader.inbox, self.epoch)
+                && let Some(message) = pop_due(&mut self.peers[at].reader.inbox, self.epoch)
             {
-                if let Err(message) = self.hear_part(at, message, parts) {
-                    self.hear_reader(at, message);
+                if let Err(message) = self.handle_part_message(at, message, parts) {
+                    self.handle_reader_message(at, message);
                 }
                 budget -= 1;
             }
             while budget > 0
-                && let Some(next) = next_answer(&self.shard, &self.peers[at].reader)
-                && let Some(range) = self.peers[at].reader.answers.remove(next)
+                && let Some(next) = next_ready_request(&self.shard, &self.peers[at].reader)
+                && let Some(range) = self.peers[at].reader.pending_requests.remove(next)
             {
-                let spent = self.answer(engine, at, range, now);
+                let spent = self.send_chunk(engine, at, range, now);
                 budget = budget.saturating_sub(spent);
             }
             while budget > 0
-                && let Some(spent) = self.answer_part(engine, at, parts)
+                && let Some(spent) = self.send_part_chunk(engine, at, parts)
             {
                 budget = budget.saturating_sub(spent);
                 progress.more = budget == 0;
             }
         }
-        self.forget_told();
+        self.prune_in_flight();
         self.acknowledge(engine);
         self.unsubscribe(engine);
         let epoch = self.epoch;
         let waits = |peer: &Peer| {
             is_due(&peer.owner.inbox, epoch)
                 || is_due(&peer.reader.inbox, epoch)
-                || next_answer(&self.shard, &peer.reader).is_some()
+                || next_ready_request(&self.shard, &peer.reader).is_some()
         };
         progress.more |= self.peers.iter().any(waits);
         progress
     }
 
     /// Processes an owner's message. Returns the number of rows processed.
-    fn hear_owner(
+    fn handle_owner_message(
         &mut self,
         engine: &mut Engine,
         parts: &mut dyn Parts,
@@ -576,12 +579,12 @@ impl Exchange {
         let owner = &mut self.peers[from].owner;
         match message {
             EngineMessage::Supply { range, rows, epoch } => {
-                owner.out.push(EngineMessage::Taken);
+                owner.out.push(EngineMessage::Processed);
                 if epoch < self.epoch {
                     return 1;
                 }
                 let spent = rows.len() + CHUNK_WEIGHT;
-                owner.asked.remove(&range);
+                owner.requested.remove(&range);
                 progress.supplied = true;
                 if !engine.supply_replicas(from as u16, &range, rows.into_iter()) {
                     owner.out.push(EngineMessage::Unsubscribe(range));
@@ -591,7 +594,7 @@ impl Exchange {
             EngineMessage::Changes {
                 mut rows,
                 mark,
-                whole,
+                atomic: whole,
             } => {
                 let mut spent = 0;
                 while let Some((key, value)) = rows.pop_front() {
@@ -603,12 +606,16 @@ impl Exchange {
                         }
                         None => {
                             let _ = engine.apply_replica(from as u16, &key, value.as_deref(), now);
-                            spent += engine.spent();
+                            spent += engine.outputs_updated();
                         }
                     }
                     if spent >= budget && !whole && !rows.is_empty() {
                         // The rest is next; the whole message is acknowledged at its end.
-                        let rest = EngineMessage::Changes { rows, mark, whole };
+                        let rest = EngineMessage::Changes {
+                            rows,
+                            mark,
+                            atomic: whole,
+                        };
                         owner.inbox.push_front(rest);
                         return spent;
                     }
@@ -618,13 +625,13 @@ impl Exchange {
             }
             EngineMessage::Withdraw { slots, mark } => {
                 parts.withdraw(&slots);
-                engine.forget_computed_from(&|slot| {
+                engine.discard_computed_from(&|slot| {
                     slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot))
                 });
                 owner.to_ack.push_back((mark, engine.last_change()));
                 CHUNK_WEIGHT
             }
-            EngineMessage::Later(epoch) => {
+            EngineMessage::EpochTooOld(epoch) => {
                 owner.epoch = owner.epoch.max(epoch);
                 1
             }
@@ -633,21 +640,23 @@ impl Exchange {
     }
 
     /// Processes a reader's message.
-    fn hear_reader(&mut self, from: usize, message: EngineMessage) {
+    fn handle_reader_message(&mut self, from: usize, message: EngineMessage) {
         let reader = &mut self.peers[from].reader;
         match message {
-            EngineMessage::Ask { epoch, .. } if epoch < self.epoch => {
-                reader.out.push(EngineMessage::Later(self.epoch));
+            EngineMessage::Request { epoch, .. } if epoch < self.epoch => {
+                reader.out.push(EngineMessage::EpochTooOld(self.epoch));
             }
-            EngineMessage::Ask { range, .. } => reader.answers.push_back(range),
+            EngineMessage::Request { range, .. } => reader.pending_requests.push_back(range),
             EngineMessage::Unsubscribe(range) => reader.subscribed.remove(&range),
-            EngineMessage::Taken => reader.on_way = reader.on_way.saturating_sub(1),
+            EngineMessage::Processed => {
+                reader.chunks_in_flight = reader.chunks_in_flight.saturating_sub(1)
+            }
             EngineMessage::Ack(mark) => {
                 let outstanding = &mut reader.outstanding;
                 while outstanding.front().is_some_and(|(_, last)| *last <= mark) {
                     outstanding.pop_front();
                 }
-                reader.ends_with = reader.ends_with.filter(|upto| *upto > mark);
+                reader.reset_barrier = reader.reset_barrier.filter(|upto| *upto > mark);
             }
             _ => {}
         }
@@ -655,10 +664,10 @@ impl Exchange {
 
     /// Sends a chunk of a requested range. Returns its weight, which exceeds every budget if the rest must wait for the
     /// next turn.
-    fn answer(&mut self, engine: &mut Engine, to: usize, range: KeyRange, now: u64) -> usize {
+    fn send_chunk(&mut self, engine: &mut Engine, to: usize, range: KeyRange, now: u64) -> usize {
         let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
         let mut bytes = 0;
-        let given = engine.own_rows(&range, self.chunk_rows, now, &mut |key, value| {
+        let given = engine.read_own_rows(&range, self.chunk_rows, now, &mut |key, value| {
             rows.push((key.into(), value.into()));
             bytes += key.len() + value.len();
             if bytes < CHUNK_BYTES {
@@ -668,8 +677,8 @@ impl Exchange {
             }
         });
         let reader = &mut self.peers[to].reader;
-        if given == OwnRows::ExpireFirst {
-            reader.answers.push_front(range);
+        if given == OwnRowsOutcome::ExpireFirst {
+            reader.pending_requests.push_front(range);
             return usize::MAX;
         }
         let is_all = (rows.len() as u64) < self.chunk_rows && bytes < CHUNK_BYTES;
@@ -678,12 +687,12 @@ impl Exchange {
             part.hi = KeyRange::point(last).hi.min(range.hi.clone());
             let rest = KeyRange::new(&part.hi, &range.hi);
             if !rest.is_empty() {
-                reader.answers.push_front(rest);
+                reader.pending_requests.push_front(rest);
             }
         }
         reader.subscribed.insert(&part);
         let spent = rows.len() + CHUNK_WEIGHT;
-        reader.on_way += 1;
+        reader.chunks_in_flight += 1;
         let (range, epoch) = (part, self.epoch);
         reader
             .out
@@ -710,7 +719,7 @@ impl Exchange {
 }
 
 /// Returns the next message, unless it is of a future epoch.
-fn next(inbox: &mut VecDeque<EngineMessage>, epoch: u64) -> Option<EngineMessage> {
+fn pop_due(inbox: &mut VecDeque<EngineMessage>, epoch: u64) -> Option<EngineMessage> {
     if is_due(inbox, epoch) {
         inbox.pop_front()
     } else {
@@ -726,14 +735,14 @@ fn is_due(inbox: &VecDeque<EngineMessage>, epoch: u64) -> bool {
 /// Returns the next request that can be answered. A shard does not answer for rows that others believe it owns but that
 /// it does not have yet, or no longer has: an empty answer would be wrong, and the reader would not be notified when
 /// the rows arrive.
-fn next_answer(shard: &Shard, reader: &ReaderSide) -> Option<usize> {
+fn next_ready_request(shard: &Shard, reader: &ReaderSide) -> Option<usize> {
     let is_here = |range: &KeyRange| match shard.owner_of_range(&range.lo, &range.hi) {
         // The rest of a range over several columns may be a column of another owner. It is answered too.
-        Owner::One(owner) => owner != NOBODY,
-        Owner::All => shard.owners().all(|owner| owner != NOBODY),
+        Owner::One(owner) => owner != NO_OWNER,
+        Owner::All => shard.owners().all(|owner| owner != NO_OWNER),
     };
-    if reader.on_way < CHUNKS_ON_WAY {
-        reader.answers.iter().position(is_here)
+    if reader.chunks_in_flight < CHUNKS_IN_FLIGHT_MAX {
+        reader.pending_requests.iter().position(is_here)
     } else {
         None
     }
@@ -744,10 +753,21 @@ impl ReaderSide {
         self.outstanding.front().map(|(first, _)| *first)
     }
 
-    pub(super) fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
+    pub(super) fn queue_change(
+        &mut self,
+        row: (Bytes, Option<Bytes>),
+        sequence: u64,
+        is_whole: bool,
+    ) {
         // Changes of a transaction are not combined with others.
-        if let (Some(EngineMessage::Changes { rows, mark, whole }), Some(last)) =
-            (self.out.last_mut(), self.outstanding.back_mut())
+        if let (
+            Some(EngineMessage::Changes {
+                rows,
+                mark,
+                atomic: whole,
+            }),
+            Some(last),
+        ) = (self.out.last_mut(), self.outstanding.back_mut())
             && *whole == is_whole
             && (self.is_open || !is_whole)
         {
@@ -760,7 +780,7 @@ impl ReaderSide {
         self.out.push(EngineMessage::Changes {
             rows: VecDeque::from([row]),
             mark: sequence,
-            whole: is_whole,
+            atomic: is_whole,
         });
         self.is_open = true;
     }

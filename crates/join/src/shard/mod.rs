@@ -5,14 +5,14 @@
 //! - `exchange`: the messages between engines; `wire` encodes them.
 //! - `parts`: subscriptions to rows by their content.
 //! - `replicas`: copies of other engines' rows.
-//! - `moved`: changes of ownership; `adopted` has the base rows that an engine gains and loses then.
+//! - `ownership_change`: changes of ownership; `base_rows` has the base rows that an engine gains and loses then.
 //! - `supply`: tables whose rows a database owns.
 //!
 //! `base::owner` defines which engine owns a key.
 
-pub(crate) mod adopted;
+pub(crate) mod base_rows;
 pub(crate) mod exchange;
-pub(crate) mod moved;
+pub(crate) mod ownership_change;
 pub(crate) mod parts;
 pub(crate) mod replicas;
 pub(crate) mod supply;

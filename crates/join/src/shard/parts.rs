@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   reader's shard                      owner's shard
-//!   subscribe to a part ──── AskPart ─► sends every change from now on, and the rows, in chunks
+//!   subscribe to a part ─ RequestPart ─► sends every change from now on, and the rows, in chunks
 //!   Parts::supply      ◄── SupplyPart ─
 //!   Parts::change      ◄──── Changes ── put hotel:7: the writer waits until all subscribers have it
 //!                      ─── EndPart ───►
@@ -14,7 +14,9 @@
 //! number; a different part needs a different number, so that messages in flight for the one are not taken for the
 //! other.
 
-use super::exchange::{CHUNK_WEIGHT, EngineMessage, Exchange, PART_ROW_WEIGHT, PARTS_ON_WAY};
+use super::exchange::{
+    CHUNK_WEIGHT, EngineMessage, Exchange, PART_CHUNKS_IN_FLIGHT_MAX, PART_ROW_WEIGHT,
+};
 use crate::base::owner::Shard;
 use crate::engine::Engine;
 
@@ -37,7 +39,7 @@ pub trait Parts {
     fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>);
 
     /// Called on the owner: the conversation with this reader has ended, and with it all its subscriptions.
-    fn reader_lost(&mut self, reader: u16);
+    fn handle_reader_loss(&mut self, reader: u16);
 
     /// Called on the owner: returns the rows of a part in key order, beginning after `after`, and examines at most
     /// `rows_max`. Returns `None` if some of its slots are not available yet; the caller tries again later.
@@ -76,7 +78,7 @@ pub struct NoParts;
 impl Parts for NoParts {
     fn subscribe(&mut self, _: u16, _: u32, _: Option<&[u8]>) {}
 
-    fn reader_lost(&mut self, _: u16) {}
+    fn handle_reader_loss(&mut self, _: u16) {}
 
     fn rows(
         &mut self,
@@ -97,7 +99,7 @@ impl Parts for NoParts {
 }
 
 /// A part that a reader has requested and not completely received.
-pub(super) struct PartAnswer {
+pub(super) struct PartRequest {
     number: u32,
     part: Bytes,
     /// The last key sent so far.
@@ -122,11 +124,11 @@ pub(super) fn part_change(key: &[u8]) -> Option<(u32, &[u8])> {
 
 impl Exchange {
     /// Requests a part from an owner, in place of an earlier part with the same number.
-    pub fn ask_part(&mut self, owner: u16, number: u32, part: Vec<u8>) {
+    pub fn request_part(&mut self, owner: u16, number: u32, part: Vec<u8>) {
         let epoch = self.epoch();
         if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
             let part = part.into();
-            peer.owner.out.push(EngineMessage::AskPart {
+            peer.owner.out.push(EngineMessage::RequestPart {
                 number,
                 part,
                 epoch,
@@ -143,58 +145,58 @@ impl Exchange {
 
     /// Queues a change of an own row for readers. For each, `readers` has the part's number, and whether the row is in
     /// the part: if not, the change is sent as a removal.
-    pub fn tell(
+    pub fn queue_part_change(
         &mut self,
         key: &[u8],
         value: Option<&[u8]>,
         readers: &[(u16, u32, bool)],
-        whole: bool,
+        atomic: bool,
     ) {
         if readers.is_empty() {
             return;
         }
-        self.begin_told(key);
+        self.begin_change(key);
         let sequence = self.sequence();
-        for &(reader, number, is_there) in readers {
-            let value = value.filter(|_| is_there).map(Bytes::from);
+        for &(reader, number, exists) in readers {
+            let value = value.filter(|_| exists).map(Bytes::from);
             let peer = self.peers.get_mut(usize::from(reader));
             // The conversation with the reader may have ended already.
             let peer = peer.filter(|peer| peer.reader.parts.contains(&number));
             if let Some(peer) = peer {
                 let row = (numbered(number, key), value);
-                peer.reader.tell(row, sequence, whole);
+                peer.reader.queue_change(row, sequence, atomic);
             }
         }
     }
 
-    /// Makes owners send further chunks of parts only on [`Exchange::take_part`], not as soon as the last chunk was
-    /// received.
+    /// Makes owners send further chunks of parts only on [`Exchange::release_part_chunk`], not as soon as the last
+    /// chunk was received.
     pub fn pace_parts(&mut self) {
         self.is_paced = true;
     }
 
     /// Allows one owner with withheld chunks to send the next one; the owners take turns. Returns whether there was
     /// one.
-    pub fn take_part(&mut self) -> bool {
+    pub fn release_part_chunk(&mut self) -> bool {
         let (first, count) = (self.turn, self.peers.len());
         let mut turns = (0..count).map(|at| (first + at) % count);
-        let Some(at) = turns.find(|at| self.peers[*at].owner.untold > 0) else {
+        let Some(at) = turns.find(|at| self.peers[*at].owner.unconfirmed_chunks > 0) else {
             return false;
         };
         let owner = &mut self.peers[at].owner;
-        owner.untold -= 1;
-        owner.out.push(EngineMessage::Taken);
+        owner.unconfirmed_chunks -= 1;
+        owner.out.push(EngineMessage::Processed);
         true
     }
 
     /// Returns whether readers are waiting for parts.
-    pub fn has_part_answers(&self) -> bool {
+    pub fn has_pending_parts(&self) -> bool {
         let mut readers = self.peers.iter().map(|peer| &peer.reader);
-        readers.any(|reader| !reader.part_answers.is_empty())
+        readers.any(|reader| !reader.pending_parts.is_empty())
     }
 
     /// Handles a message about parts. Returns its weight, or `Err` with the message if it is not about parts.
-    pub(super) fn hear_part(
+    pub(super) fn handle_part_message(
         &mut self,
         from: usize,
         message: EngineMessage,
@@ -211,9 +213,9 @@ impl Exchange {
                 epoch,
             } => {
                 if self.is_paced {
-                    peer.owner.untold += 1
+                    peer.owner.unconfirmed_chunks += 1
                 } else {
-                    peer.owner.out.push(EngineMessage::Taken)
+                    peer.owner.out.push(EngineMessage::Processed)
                 }
                 let spent = rows.len() * PART_ROW_WEIGHT + CHUNK_WEIGHT;
                 if epoch >= own_epoch {
@@ -221,16 +223,16 @@ impl Exchange {
                 }
                 Ok(spent)
             }
-            EngineMessage::AskPart { epoch, .. } if epoch < own_epoch => {
-                peer.reader.out.push(EngineMessage::Later(own_epoch));
+            EngineMessage::RequestPart { epoch, .. } if epoch < own_epoch => {
+                peer.reader.out.push(EngineMessage::EpochTooOld(own_epoch));
                 Ok(1)
             }
-            EngineMessage::AskPart { number, part, .. } => {
+            EngineMessage::RequestPart { number, part, .. } => {
                 parts.subscribe(from as u16, number, Some(&part));
                 peer.reader.parts.insert(number);
-                let answers = &mut peer.reader.part_answers;
+                let answers = &mut peer.reader.pending_parts;
                 let after = None;
-                answers.push_back(PartAnswer {
+                answers.push_back(PartRequest {
                     number,
                     part,
                     after,
@@ -240,7 +242,7 @@ impl Exchange {
             EngineMessage::EndPart(number) => {
                 parts.subscribe(from as u16, number, None);
                 peer.reader.parts.remove(&number);
-                (peer.reader.part_answers).retain(|answer| answer.number != number);
+                (peer.reader.pending_parts).retain(|answer| answer.number != number);
                 Ok(1)
             }
             other => Err(other),
@@ -248,7 +250,7 @@ impl Exchange {
     }
 
     /// Sends a chunk of the first requested part that is available. Returns its weight, or `None` if there is none.
-    pub(super) fn answer_part(
+    pub(super) fn send_part_chunk(
         &mut self,
         engine: &Engine,
         to: usize,
@@ -257,27 +259,27 @@ impl Exchange {
         let (epoch, chunk_rows) = (self.epoch(), self.chunk_rows as usize);
         let shard = self.shard().clone();
         let reader = &mut self.peers[to].reader;
-        if reader.on_way >= PARTS_ON_WAY {
+        if reader.chunks_in_flight >= PART_CHUNKS_IN_FLIGHT_MAX {
             return None;
         }
-        let answers = reader.part_answers.iter_mut().enumerate();
+        let answers = reader.pending_parts.iter_mut().enumerate();
         let found = answers.into_iter().find_map(|(at, answer)| {
             let after = answer.after.as_deref();
             let found = parts.rows(engine, &shard, &answer.part, after, chunk_rows)?;
             Some((at, found))
         });
         let (at, found) = found?;
-        let answer = &mut reader.part_answers[at];
+        let answer = &mut reader.pending_parts[at];
         let (number, part) = (answer.number, answer.part.clone());
         let is_last = found.last.is_none();
         answer.after = found.last;
         if is_last {
-            reader.part_answers.remove(at);
+            reader.pending_parts.remove(at);
         }
         let spent = found.visited + CHUNK_WEIGHT;
         // An empty chunk is not sent, so it is never acknowledged.
         if is_last || !found.rows.is_empty() {
-            reader.on_way += 1;
+            reader.chunks_in_flight += 1;
             reader.out.push(EngineMessage::SupplyPart {
                 number,
                 part,

@@ -1,7 +1,7 @@
 //! Replicas: base rows that other shards own, copied here because joins read them.
 //!
 //! ```text
-//!  fill ─► evaluate ─► replicas_here ─┬─ present: scan own rows and replicas together
+//!  fill ─► evaluate ─► has_replicas ─┬─ present: scan own rows and replicas together
 //!                                     └─ absent: recorded, requested (see `exchange`), and the read is retried
 //! ```
 //!
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::owner::{Owner, Shard};
 use crate::base::rows::Value;
-use crate::engine::{Engine, Written};
+use crate::engine::{Engine, WriteOutcome};
 use crate::join::TableId;
-use crate::memory::evict::{Holder, Victim};
+use crate::memory::evict::{RangeHolder, Victim};
 use crate::tables::replicas::Replicas;
 
 impl Engine {
@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// Returns whether a fill can read all rows of a base table's range. Missing ranges are recorded.
-    pub(crate) fn replicas_here(&mut self, table: TableId, range: &KeyRange) -> bool {
+    pub(crate) fn has_replicas(&mut self, table: TableId, range: &KeyRange) -> bool {
         let Some(shard) = &self.sharding.own else {
             return true;
         };
@@ -40,20 +40,20 @@ impl Engine {
         if !state.makers.is_empty() || state.supplied.is_some() || range.is_empty() {
             return true;
         }
-        let mut is_here = true;
+        let mut is_complete = true;
         for owner in shard.others(range) {
             let replicas = state.replicas.get_or_insert_with(|| {
                 Box::new(Replicas {
-                    rows: state.rows.like(),
+                    rows: state.rows.new_like(),
                     by_owner: BTreeMap::default(),
                 })
             });
             for gap in replicas.of_mut(owner).read(range) {
-                is_here = false;
-                self.reads.needs.owned.push((owner, gap));
+                is_complete = false;
+                self.reads.needs.remote.push((owner, gap));
             }
         }
-        is_here
+        is_complete
     }
 
     /// Returns the ranges of other shards that were dropped since the last call. The caller unsubscribes from them.
@@ -78,8 +78,12 @@ impl Engine {
         for gap in &gaps {
             let serial = self.memory.next_serial();
             let number = replicas.of_mut(owner).insert(gap, serial);
-            let of = Holder::Replicas { table, owner };
-            self.memory.clock.add(Victim { number, serial, of });
+            let of = RangeHolder::Replicas { table, owner };
+            self.memory.clock.add(Victim {
+                number,
+                serial,
+                holder: of,
+            });
         }
         for (key, value) in rows {
             if gaps.iter().any(|gap| gap.contains(&key)) {
@@ -96,10 +100,10 @@ impl Engine {
         key: &[u8],
         value: Option<&[u8]>,
         now: u64,
-    ) -> Written {
+    ) -> WriteOutcome {
         self.begin(now);
         let before = self.writes.backlog.last_change();
-        let nothing = Written {
+        let nothing = WriteOutcome {
             rows: 0,
             waits_for: None,
         };
@@ -118,15 +122,15 @@ impl Engine {
             None => replicas.rows.remove(key),
         };
         if old.is_some() || value.is_some() {
-            self.changed(table, key, old.as_ref(), value.as_ref());
+            self.propagate_change(table, key, old.as_ref(), value.as_ref());
         }
         self.make_room();
-        self.written(1, before)
+        self.write_outcome(1, before)
     }
 
     /// Number of outputs that the last operation updated.
-    pub(crate) fn spent(&self) -> usize {
-        let rows = self.pace.step_rows;
+    pub(crate) fn outputs_updated(&self) -> usize {
+        let rows = self.step_limits.step_rows;
         rows.map_or(0, |rows| rows.saturating_sub(self.budget.left()))
     }
 
@@ -141,7 +145,7 @@ impl Engine {
         else {
             return;
         };
-        let range = replicas.of_mut(owner).forget(number);
+        let range = replicas.of_mut(owner).remove(number);
         match shard.owner_of_range(&range.lo, &range.hi) {
             Owner::One(_) => {
                 replicas.rows.remove_range(&range.lo, &range.hi);

@@ -10,20 +10,20 @@ use crate::base::key_range::{Flow, KeyRange, table_name};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::join::TableId;
-use crate::memory::evict::{Holder, Victim};
+use crate::memory::evict::{RangeHolder, Victim};
 
 impl Engine {
     /// Declares that a table's rows come from an external source. `table` is its name with the separator: `post|`.
     ///
     /// # Errors
     /// The name has no separator, or the table is computed or has rows.
-    pub fn supply_from_elsewhere(&mut self, table: &[u8]) -> Result<(), Error> {
+    pub fn declare_external(&mut self, table: &[u8]) -> Result<(), Error> {
         if table_name(table) != Some(table) {
             return Err(Error::NoTable {
                 key: table.to_vec(),
             });
         }
-        let number = self.tables.named_or_new(table);
+        let number = self.tables.find_or_create(table);
         let state = &mut self.tables[number];
         if !state.makers.is_empty() || !state.rows.is_empty() {
             return Err(Error::NoTable {
@@ -48,8 +48,12 @@ impl Engine {
             let serial = self.memory.next_serial();
             let supplied = self.tables[table].supplied.as_mut().expect("seen above");
             let number = supplied.insert(gap, serial);
-            let of = Holder::Supplied(table);
-            self.memory.clock.add(Victim { number, serial, of });
+            let of = RangeHolder::Supplied(table);
+            self.memory.clock.add(Victim {
+                number,
+                serial,
+                holder: of,
+            });
         }
         for (key, value) in rows {
             if gaps.iter().any(|g| g.contains(&key)) {
@@ -59,7 +63,7 @@ impl Engine {
     }
 
     /// Drops supplied ranges whose rows changed without notification, and what was computed from them.
-    pub fn forget_supplied(&mut self, range: &KeyRange) {
+    pub fn discard_supplied(&mut self, range: &KeyRange) {
         let Some(table) = self.tables.of_key(&range.lo) else {
             return;
         };
@@ -80,7 +84,7 @@ impl Engine {
         let Some(supplied) = &mut state.supplied else {
             return;
         };
-        let range = supplied.forget(number);
+        let range = supplied.remove(number);
         state.rows.remove_range(&range.lo, &range.hi);
     }
 
@@ -91,7 +95,7 @@ impl Engine {
     }
 
     /// Returns whether the key's row would be present if it existed. Always true for other tables.
-    pub fn is_here(&self, key: &[u8]) -> bool {
+    pub fn is_loaded(&self, key: &[u8]) -> bool {
         let table = self.tables.of_key(key);
         table.is_none_or(|table| {
             let supplied = self.tables[table].supplied.as_ref();

@@ -10,15 +10,15 @@ use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 use crate::base::key_range::KeyRange;
 use crate::shard::exchange::EngineMessage;
 
-const ASK: u8 = 1;
+const REQUEST: u8 = 1;
 const UNSUBSCRIBE: u8 = 2;
 const SUPPLY: u8 = 3;
 const CHANGES: u8 = 4;
 const ACK: u8 = 5;
-const TAKEN: u8 = 6;
+const PROCESSED: u8 = 6;
 const WITHDRAW: u8 = 7;
-const LATER: u8 = 8;
-const ASK_PART: u8 = 9;
+const EPOCH_TOO_OLD: u8 = 8;
+const REQUEST_PART: u8 = 9;
 const END_PART: u8 = 10;
 const SUPPLY_PART: u8 = 11;
 
@@ -33,8 +33,8 @@ impl EngineMessage {
     /// Appends the encoded message to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            EngineMessage::Ask { range, epoch } => {
-                out.push(ASK);
+            EngineMessage::Request { range, epoch } => {
+                out.push(REQUEST);
                 put_range(out, range);
                 out.extend_from_slice(&epoch.to_le_bytes());
             }
@@ -48,12 +48,12 @@ impl EngineMessage {
                 put_rows(out, rows);
                 out.extend_from_slice(&epoch.to_le_bytes());
             }
-            EngineMessage::AskPart {
+            EngineMessage::RequestPart {
                 number,
                 part,
                 epoch,
             } => {
-                out.push(ASK_PART);
+                out.push(REQUEST_PART);
                 out.extend_from_slice(&number.to_le_bytes());
                 put_bytes(out, part);
                 out.extend_from_slice(&epoch.to_le_bytes());
@@ -76,7 +76,11 @@ impl EngineMessage {
                 out.push(u8::from(*is_last));
                 out.extend_from_slice(&epoch.to_le_bytes());
             }
-            EngineMessage::Changes { rows, mark, whole } => {
+            EngineMessage::Changes {
+                rows,
+                mark,
+                atomic: whole,
+            } => {
                 out.push(CHANGES);
                 put_count(out, rows.len());
                 for (key, value) in rows {
@@ -98,15 +102,15 @@ impl EngineMessage {
                 }
                 out.extend_from_slice(&mark.to_le_bytes());
             }
-            EngineMessage::Later(epoch) => {
-                out.push(LATER);
+            EngineMessage::EpochTooOld(epoch) => {
+                out.push(EPOCH_TOO_OLD);
                 out.extend_from_slice(&epoch.to_le_bytes());
             }
             EngineMessage::Ack(mark) => {
                 out.push(ACK);
                 out.extend_from_slice(&mark.to_le_bytes());
             }
-            EngineMessage::Taken => out.push(TAKEN),
+            EngineMessage::Processed => out.push(PROCESSED),
         }
     }
 
@@ -116,7 +120,7 @@ impl EngineMessage {
     /// The bytes are not a valid message.
     pub fn decode(bytes: &mut WireReader<'_>) -> Result<EngineMessage, Malformed> {
         Ok(match bytes.u8()? {
-            ASK => EngineMessage::Ask {
+            REQUEST => EngineMessage::Request {
                 range: range(bytes)?,
                 epoch: bytes.u64()?,
             },
@@ -144,7 +148,7 @@ impl EngineMessage {
                 EngineMessage::Changes {
                     rows,
                     mark: bytes.u64()?,
-                    whole: bytes.flag()?,
+                    atomic: bytes.flag()?,
                 }
             }
             WITHDRAW => {
@@ -156,8 +160,8 @@ impl EngineMessage {
                     mark: bytes.u64()?,
                 }
             }
-            LATER => EngineMessage::Later(bytes.u64()?),
-            ASK_PART => EngineMessage::AskPart {
+            EPOCH_TOO_OLD => EngineMessage::EpochTooOld(bytes.u64()?),
+            REQUEST_PART => EngineMessage::RequestPart {
                 number: bytes.u32()?,
                 part: bytes.bytes()?.into(),
                 epoch: bytes.u64()?,
@@ -171,11 +175,9 @@ impl EngineMessage {
                 epoch: bytes.u64()?,
             },
             ACK => EngineMessage::Ack(bytes.u64()?),
-            TAKEN => EngineMessage::Taken,
+            PROCESSED => EngineMessage::Processed,
             _ => {
-                return Err(Malformed(
-                    "an engine's message is of no kind that this larder knows",
-                ));
+                return Err(Malformed("an engine message has an unknown kind"));
             }
         })
     }
@@ -213,11 +215,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_decode_to_themselves_and_cut_ones_to_nothing() {
+    fn messages_round_trip_and_truncated_ones_are_rejected() {
         let range = KeyRange::new(b"post|bob|", b"post|bob}");
         let row = |key: &str, value: &str| (key.as_bytes().into(), value.as_bytes().into());
         let messages = [
-            EngineMessage::Ask {
+            EngineMessage::Request {
                 range: range.clone(),
                 epoch: 3,
             },
@@ -234,14 +236,14 @@ mod tests {
                 ]
                 .into(),
                 mark: 7,
-                whole: true,
+                atomic: true,
             },
             EngineMessage::Withdraw {
                 slots: vec![(0, 7), (16_383, 16_383)],
                 mark: 8,
             },
-            EngineMessage::Later(4),
-            EngineMessage::AskPart {
+            EngineMessage::EpochTooOld(4),
+            EngineMessage::RequestPart {
                 number: 3,
                 part: b"any"[..].into(),
                 epoch: 5,
@@ -255,7 +257,7 @@ mod tests {
                 epoch: 5,
             },
             EngineMessage::Ack(9),
-            EngineMessage::Taken,
+            EngineMessage::Processed,
         ];
         let mut bytes = Vec::new();
         messages
@@ -265,12 +267,13 @@ mod tests {
         for message in &messages {
             assert_eq!(EngineMessage::decode(&mut reader).as_ref(), Ok(message));
         }
-        reader.end().expect("all was taken");
+        reader.end().expect("no bytes are left");
         for message in &messages {
             let mut one = Vec::new();
             message.encode(&mut one);
             for cut in 0..one.len() {
-                EngineMessage::decode(&mut WireReader::new(&one[..cut])).expect_err("it is cut");
+                EngineMessage::decode(&mut WireReader::new(&one[..cut]))
+                    .expect_err("truncated input");
             }
         }
     }

@@ -30,10 +30,10 @@ pub struct JoinInfo {
     pub memory_bytes: usize,
 }
 
-/// The effect of a definition on an existing join of the same name. If that join has the same definition, nothing changes
-/// in any case.
+/// The effect of a definition on an existing join of the same name. If that join has the same definition, nothing
+/// changes in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IfDefined {
+pub enum CreateBehavior {
     /// The definition is rejected.
     #[default]
     Refuse,
@@ -45,7 +45,7 @@ pub enum IfDefined {
 
 /// The effect of a valid definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admitted {
+pub enum DefinitionEffect {
     Unchanged,
     /// It creates a join; no join has this name.
     New,
@@ -55,7 +55,7 @@ pub enum Admitted {
 
 /// The effect of dropping a join on the joins that read its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IfRead {
+pub enum DropBehavior {
     /// The drop is rejected.
     #[default]
     Refuse,
@@ -65,17 +65,17 @@ pub enum IfRead {
     Ignore,
 }
 
-fn taken(name: &str) -> DefinitionError {
+fn name_conflict(name: &str) -> DefinitionError {
     let message = format!(
-        "a join named {name:?} with another definition is there already: replace it with OR REPLACE, or drop it first"
+        "join {name:?} already exists with another definition: replace it with OR REPLACE, or drop it first"
     );
     DefinitionError::new(1, message)
 }
 
 /// The planned effect of a definition.
-enum Planned {
+enum PlannedDefinition {
     /// The existing join stays.
-    Stays(JoinId),
+    Unchanged(JoinId),
     New(Box<Definition>),
     Replaces(JoinId, Box<Definition>),
 }
@@ -92,7 +92,7 @@ impl Engine {
         definition: &str,
         now: u64,
     ) -> Result<JoinId, DefinitionError> {
-        self.define(name, definition, IfDefined::Refuse, now)
+        self.define(name, definition, CreateBehavior::Refuse, now)
     }
 
     /// Creates a join, or replaces it in one step: every read sees one of the two. A replaced join counts as the
@@ -104,14 +104,14 @@ impl Engine {
         &mut self,
         name: &str,
         definition: &str,
-        if_defined: IfDefined,
+        if_defined: CreateBehavior,
         now: u64,
     ) -> Result<JoinId, DefinitionError> {
         self.begin(now);
         let (definition, replaced) = match self.plan_definition(name, definition, if_defined)? {
-            Planned::Stays(id) => return Ok(id),
-            Planned::New(definition) => (definition, None),
-            Planned::Replaces(id, definition) => (definition, Some(id)),
+            PlannedDefinition::Unchanged(id) => return Ok(id),
+            PlannedDefinition::New(definition) => (definition, None),
+            PlannedDefinition::Replaces(id, definition) => (definition, Some(id)),
         };
         if let Some(id) = replaced {
             self.remove_join(id);
@@ -123,17 +123,17 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::define`].
-    pub fn admits(
+    pub fn check_definition(
         &self,
         name: &str,
         definition: &str,
-        if_defined: IfDefined,
-    ) -> Result<Admitted, DefinitionError> {
+        if_defined: CreateBehavior,
+    ) -> Result<DefinitionEffect, DefinitionError> {
         let planned = self.plan_definition(name, definition, if_defined)?;
         Ok(match planned {
-            Planned::Stays(_) => Admitted::Unchanged,
-            Planned::New(_) => Admitted::New,
-            Planned::Replaces(..) => Admitted::Replaced,
+            PlannedDefinition::Unchanged(_) => DefinitionEffect::Unchanged,
+            PlannedDefinition::New(_) => DefinitionEffect::New,
+            PlannedDefinition::Replaces(..) => DefinitionEffect::Replaced,
         })
     }
 
@@ -141,26 +141,26 @@ impl Engine {
         &self,
         name: &str,
         definition: &str,
-        if_defined: IfDefined,
-    ) -> Result<Planned, DefinitionError> {
+        if_defined: CreateBehavior,
+    ) -> Result<PlannedDefinition, DefinitionError> {
         let definition = Definition::parse(definition)?;
-        let known = self.joins.named(name);
+        let known = self.joins.find_by_name(name);
         match (known, if_defined) {
             (Some(known), _) if known.definition.text.trim() == definition.text.trim() => {
-                Ok(Planned::Stays(known.id))
+                Ok(PlannedDefinition::Unchanged(known.id))
             }
-            (Some(known), IfDefined::Keep) => Ok(Planned::Stays(known.id)),
-            (Some(_), IfDefined::Refuse) => Err(taken(name)),
-            (Some(known), IfDefined::Replace) => {
+            (Some(known), CreateBehavior::Keep) => Ok(PlannedDefinition::Unchanged(known.id)),
+            (Some(_), CreateBehavior::Refuse) => Err(name_conflict(name)),
+            (Some(known), CreateBehavior::Replace) => {
                 let mut lineage = self.lineage();
                 lineage.without = Some(known.id);
                 lineage.admit(&definition)?;
                 self.refuse_orphans(known, &definition)?;
-                Ok(Planned::Replaces(known.id, Box::new(definition)))
+                Ok(PlannedDefinition::Replaces(known.id, Box::new(definition)))
             }
             (None, _) => {
                 self.lineage().admit(&definition)?;
-                Ok(Planned::New(Box::new(definition)))
+                Ok(PlannedDefinition::New(Box::new(definition)))
             }
         }
     }
@@ -174,7 +174,7 @@ impl Engine {
             return Ok(());
         }
         let message = format!(
-            "the output of {} is read by {}, and this definition makes another table: give it the table {}, or drop the readers first",
+            "the output of {} is read by {}, and this definition writes another table: keep the table {}, or drop the readers first",
             join.name,
             readers.join(", "),
             text(&table[..table.len() - 1])
@@ -191,7 +191,7 @@ impl Engine {
 
     fn add_join(&mut self, name: &str, definition: Definition) -> JoinId {
         let table = self.table_for(&definition.shape.output, &definition);
-        let order = plan::order(&definition);
+        let order = plan::plan_order(&definition);
         let tables: Vec<TableId> = order
             .iter()
             .map(|&s| self.table_for(&definition.sources[s].pattern.clone(), &definition))
@@ -222,18 +222,18 @@ impl Engine {
     ///
     /// # Errors
     /// No join has this name, or joins read its output and `if_read` rejects that.
-    pub fn plan_drop(&self, name: &str, if_read: IfRead) -> Result<Vec<String>, Error> {
-        let join = self.joins.named(name);
+    pub fn plan_drop(&self, name: &str, if_read: DropBehavior) -> Result<Vec<String>, Error> {
+        let join = self.joins.find_by_name(name);
         let join = join.ok_or_else(|| Error::UnknownJoin {
             name: name.to_string(),
         })?;
         let readers = self.readers_of(join);
-        if if_read == IfRead::Refuse && !readers.is_empty() {
+        if if_read == DropBehavior::Refuse && !readers.is_empty() {
             let name = name.to_string();
             return Err(Error::JoinIsRead { name, readers });
         }
         let mut names = Vec::new();
-        if if_read == IfRead::Cascade {
+        if if_read == DropBehavior::Cascade {
             let downstream = self.lineage().downstream(join.table);
             let live = |id: &JoinId| self.joins.live().find(|join| join.id == *id);
             names.extend(downstream.iter().filter_map(live).map(|it| it.name.clone()));
@@ -249,7 +249,7 @@ impl Engine {
     /// # Errors
     /// No join has this name.
     pub fn drop_join(&mut self, name: &str) -> Result<(), Error> {
-        let join = self.joins.named(name);
+        let join = self.joins.find_by_name(name);
         let join = join.ok_or_else(|| Error::UnknownJoin {
             name: name.to_string(),
         })?;
@@ -267,7 +267,7 @@ impl Engine {
         };
         let (table, sources) = (join.table, join.tables.clone());
         self.discard_downstream(table);
-        if self.pace.step_rows.is_none() {
+        if self.step_limits.step_rows.is_none() {
             self.discard_fills(id);
         }
         self.tables[table].makers.retain(|&m| m != id);
@@ -277,13 +277,13 @@ impl Engine {
         }
         self.reads.deferred.retry_all();
         self.joins.drop_join(id);
-        if self.pace.step_rows.is_none() {
-            self.forget_dropped(usize::MAX);
+        if self.step_limits.step_rows.is_none() {
+            self.free_dropped(usize::MAX);
         }
     }
 
     /// Returns whether [`Engine::step`] has memory to free: rows of dropped joins, or transient fills.
-    pub fn has_leftovers(&self) -> bool {
+    pub fn has_garbage(&self) -> bool {
         self.joins.has_dropped() || !self.reads.transient.is_empty()
     }
 
@@ -317,10 +317,10 @@ impl Engine {
     /// Returns the table of a pattern, and creates it if necessary. A table without rows is split as the pattern
     /// suggests.
     fn table_for(&mut self, pattern: &Pattern, definition: &Definition) -> TableId {
-        let table = self.tables.named_or_new(table_of(pattern));
+        let table = self.tables.find_or_create(table_of(pattern));
         let state = &mut self.tables[table];
         if state.rows.is_empty() && state.readers.is_empty() {
-            state.rows.split_anew(pattern.split(&definition.slots));
+            state.rows.reset_split(pattern.split(&definition.slots));
         }
         table
     }

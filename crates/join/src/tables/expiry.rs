@@ -70,17 +70,17 @@ impl Expiry {
     }
 
     /// Returns the row that expires next, if its time has passed.
-    fn next_late(&self, now: u64) -> Option<&[u8]> {
+    fn next_expired(&self, now: u64) -> Option<&[u8]> {
         let (at, key) = self.by_time.first()?;
         (*at <= now).then_some(&**key)
     }
 
     /// Returns at most `rows_max` expired rows of a range.
-    fn late_in(&self, lo: &[u8], hi: &[u8], now: u64, rows_max: usize) -> Vec<Box<[u8]>> {
+    fn expired_in(&self, lo: &[u8], hi: &[u8], now: u64, rows_max: usize) -> Vec<Box<[u8]>> {
         let range = (Bound::Included(lo), Bound::Excluded(hi));
-        let here = self.by_key.range::<[u8], _>(range);
-        let late = here.filter(|(_, at)| **at <= now);
-        late.map(|(key, _)| key.clone()).take(rows_max).collect()
+        let entries = self.by_key.range::<[u8], _>(range);
+        let expired = entries.filter(|(_, at)| **at <= now);
+        expired.map(|(key, _)| key.clone()).take(rows_max).collect()
     }
 
     /// Sets or removes a row's expiry time. Returns whether this changed it.
@@ -125,8 +125,8 @@ impl Engine {
         if self.tables[table].rows.get(key).is_none() {
             return Ok(false);
         }
-        if self.log.keeps_befores() {
-            self.note_before(table, key);
+        if self.log.records_before_images() {
+            self.record_before_image(table, key);
         }
         self.set_expiry(key, at);
         self.begin(now);
@@ -136,7 +136,7 @@ impl Engine {
     /// Returns a row's expiry time, in milliseconds.
     pub fn expires_at(&mut self, key: &[u8], now: u64) -> Option<u64> {
         self.begin(now);
-        self.expire_if_late(key);
+        self.expire_if_due(key);
         self.expiry.of(key)
     }
 
@@ -149,10 +149,10 @@ impl Engine {
     pub fn begin(&mut self, now: u64) {
         self.time.ticks += 1;
         self.time.now = now;
-        self.set_budget(Budget::of(self.pace.step_rows));
+        self.set_budget(Budget::limited_to(self.step_limits.step_rows));
         if !self.writes.to_review.is_empty() {
-            self.reconsider_all();
-            self.set_budget(Budget::of(self.pace.step_rows));
+            self.review_lists();
+            self.set_budget(Budget::limited_to(self.step_limits.step_rows));
         }
         if self.next_expiry().is_some_and(|at| at <= now) {
             self.expire_some();
@@ -160,14 +160,14 @@ impl Engine {
     }
 
     /// Returns whether expired rows have not been removed yet.
-    pub fn has_late_rows(&self) -> bool {
+    pub fn has_expired_rows(&self) -> bool {
         self.next_expiry().is_some_and(|at| at <= self.time.now)
     }
 
     /// Removes expired rows as far as the budget allows, and at least one. The budget is then restored.
     pub(crate) fn expire_some(&mut self) {
         let budget = self.budget;
-        while let Some(key) = self.expiry.next_late(self.time.now) {
+        while let Some(key) = self.expiry.next_expired(self.time.now) {
             let key = Box::<[u8]>::from(key);
             self.budget.spend(1);
             self.expire_row(&key);
@@ -180,25 +180,25 @@ impl Engine {
 
     /// Removes all expired rows, without a limit.
     pub(crate) fn expire_all(&mut self) {
-        while self.has_late_rows() {
+        while self.has_expired_rows() {
             self.expire_some();
         }
     }
 
     /// Removes at most `rows_max` expired rows of a range. Returns whether none is left.
     pub(crate) fn expire_in(&mut self, lo: &[u8], hi: &[u8], rows_max: usize) -> bool {
-        if !self.has_late_rows() {
+        if !self.has_expired_rows() {
             return true;
         }
-        let keys = self.expiry.late_in(lo, hi, self.time.now, rows_max);
+        let keys = self.expiry.expired_in(lo, hi, self.time.now, rows_max);
         keys.iter().for_each(|key| self.expire_row(key));
         keys.len() < rows_max
     }
 
     /// Removes a base row if it has expired.
-    pub(crate) fn expire_if_late(&mut self, key: &[u8]) {
-        let is_late = |at: u64| at <= self.time.now;
-        if self.has_late_rows() && self.expiry.of(key).is_some_and(is_late) {
+    pub(crate) fn expire_if_due(&mut self, key: &[u8]) {
+        let is_expired = |at: u64| at <= self.time.now;
+        if self.has_expired_rows() && self.expiry.of(key).is_some_and(is_expired) {
             self.expire_row(key);
         }
     }

@@ -41,7 +41,7 @@ impl<'a> Lineage<'a> {
             return Err(DefinitionError::new(
                 definition.output_column,
                 format!(
-                    "table {name} holds rows of its own: give the output another table, or remove the rows"
+                    "table {name} contains base rows: give the output another table, or remove the rows"
                 ),
             ));
         }
@@ -57,7 +57,7 @@ impl<'a> Lineage<'a> {
                 return Err(DefinitionError::new(
                     source.column,
                     format!(
-                        "this join would never end: its output leads back to its source ({})",
+                        "this join is cyclic: its output leads back to its source ({})",
                         path.join(" <- ")
                     ),
                 ));
@@ -94,7 +94,7 @@ impl<'a> Lineage<'a> {
                     return Err(DefinitionError::new(
                         source.column,
                         format!(
-                            "{} is made by join {}, which is {} and cannot tell when its rows change: make it push, or this join pull or snapshot",
+                            "{} is computed by join {}, whose mode {} does not report changes: make it push, or this join pull or snapshot",
                             source.pattern.text,
                             join.name,
                             join.definition.mode.name()
@@ -114,7 +114,7 @@ impl<'a> Lineage<'a> {
             return Err(DefinitionError::new(
                 definition.output_column,
                 format!(
-                    "join {} reads this output and must hear of changes, which a {} join cannot tell: make this join push",
+                    "join {} reads this output and needs its changes, which a {} join does not report: make this join push",
                     join.name,
                     definition.mode.name()
                 ),

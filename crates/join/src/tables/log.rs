@@ -48,7 +48,7 @@ impl LogEntry {
 
 /// The former state of a base row that has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Before {
+pub struct BeforeImage {
     pub key: Box<[u8]>,
     /// `None`: there was no row.
     pub value: Option<Box<[u8]>>,
@@ -62,7 +62,7 @@ pub struct ChangeLog {
     is_on: bool,
     changes: Vec<LogEntry>,
     /// The former states of rows, if they are requested.
-    befores: Option<Vec<Before>>,
+    before_images: Option<Vec<BeforeImage>>,
 }
 
 impl ChangeLog {
@@ -75,15 +75,20 @@ impl ChangeLog {
     }
 
     #[inline]
-    pub fn keeps_befores(&self) -> bool {
-        self.befores.is_some()
+    pub fn records_before_images(&self) -> bool {
+        self.before_images.is_some()
     }
 
-    pub fn note_before(&mut self, key: &[u8], value: Option<&[u8]>, expires_at: Option<u64>) {
+    pub fn record_before_image(
+        &mut self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        expires_at: Option<u64>,
+    ) {
         if self.is_on
-            && let Some(befores) = &mut self.befores
+            && let Some(images) = &mut self.before_images
         {
-            befores.push(Before {
+            images.push(BeforeImage {
                 key: key.into(),
                 value: value.map(Box::from),
                 expires_at,
@@ -91,27 +96,27 @@ impl ChangeLog {
         }
     }
 
-    pub fn set_befores(&mut self, on: bool) {
-        self.befores = on.then(Vec::new);
+    pub fn enable_before_images(&mut self, on: bool) {
+        self.before_images = on.then(Vec::new);
     }
 
-    pub fn befores(&self) -> &[Before] {
-        self.befores.as_deref().unwrap_or_default()
+    pub fn before_images(&self) -> &[BeforeImage] {
+        self.before_images.as_deref().unwrap_or_default()
     }
 
-    pub fn take_befores(&mut self) -> Vec<Before> {
-        self.befores
+    pub fn take_before_images(&mut self) -> Vec<BeforeImage> {
+        self.before_images
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
     }
 
-    /// Stops recording until [`ChangeLog::go_on`] is called with the returned value.
+    /// Stops recording until [`ChangeLog::resume`] is called with the returned value.
     pub fn pause(&mut self) -> bool {
         std::mem::replace(&mut self.is_on, false)
     }
 
-    pub fn go_on(&mut self, was_on: bool) {
+    pub fn resume(&mut self, was_on: bool) {
         self.is_on = was_on;
     }
 }

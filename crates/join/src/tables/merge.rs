@@ -3,9 +3,9 @@
 //! Each stream is sorted; the next row is the one with the least key. There are few streams: one per join of the table,
 //! and one for each join that had to compute rows.
 
-use crate::base::gathered::Gathered;
 use crate::base::key_range::Flow;
-use crate::base::moment::Then;
+use crate::base::read_snapshot::SnapshotCursor;
+use crate::base::row_buffer::RowBuffer;
 use crate::base::rows::{Cursor, Value};
 use crate::join::JoinId;
 
@@ -13,14 +13,14 @@ use crate::join::JoinId;
 pub struct Stream<'v> {
     /// The join, or the part of a long read.
     pub maker: JoinId,
-    rows: Rows<'v>,
+    rows: StreamRows<'v>,
 }
 
-enum Rows<'v> {
+enum StreamRows<'v> {
     Stored(Box<Cursor<'v>>),
-    Then(Box<Then<'v>>),
-    Gathered {
-        rows: &'v Gathered,
+    Snapshot(Box<SnapshotCursor<'v>>),
+    Buffered {
+        rows: &'v RowBuffer,
         /// Number of rows already read.
         read: usize,
         reverse: bool,
@@ -30,18 +30,18 @@ enum Rows<'v> {
 impl<'v> Stream<'v> {
     pub fn stored(maker: JoinId, mut cursor: Cursor<'v>) -> Self {
         cursor.next();
-        let rows = Rows::Stored(Box::new(cursor));
+        let rows = StreamRows::Stored(Box::new(cursor));
         Stream { maker, rows }
     }
 
-    pub fn then(maker: JoinId, then: Then<'v>) -> Self {
-        let rows = Rows::Then(Box::new(then));
+    pub fn snapshot(maker: JoinId, cursor: SnapshotCursor<'v>) -> Self {
+        let rows = StreamRows::Snapshot(Box::new(cursor));
         Stream { maker, rows }
     }
 
     /// A stream over gathered rows, after the first `read` of them.
-    pub fn gathered(maker: JoinId, rows: &'v Gathered, read: usize, reverse: bool) -> Self {
-        let rows = Rows::Gathered {
+    pub fn buffered(maker: JoinId, rows: &'v RowBuffer, read: usize, reverse: bool) -> Self {
+        let rows = StreamRows::Buffered {
             rows,
             read,
             reverse,
@@ -51,9 +51,9 @@ impl<'v> Stream<'v> {
 
     fn current(&self) -> Option<(&[u8], &[u8])> {
         match &self.rows {
-            Rows::Stored(cursor) => cursor.current(),
-            Rows::Then(then) => then.current(),
-            Rows::Gathered {
+            StreamRows::Stored(cursor) => cursor.current(),
+            StreamRows::Snapshot(cursor) => cursor.current(),
+            StreamRows::Buffered {
                 rows,
                 read,
                 reverse,
@@ -70,19 +70,19 @@ impl<'v> Stream<'v> {
 
     fn advance(&mut self) {
         match &mut self.rows {
-            Rows::Stored(cursor) => {
+            StreamRows::Stored(cursor) => {
                 cursor.next();
             }
-            Rows::Then(then) => then.advance(),
-            Rows::Gathered { read, .. } => *read += 1,
+            StreamRows::Snapshot(cursor) => cursor.advance(),
+            StreamRows::Buffered { read, .. } => *read += 1,
         }
     }
 
     /// Returns the current row's value, as a shareable value.
     pub fn value(&self) -> Value {
         match &self.rows {
-            Rows::Stored(cursor) => cursor.value(),
-            Rows::Then(_) | Rows::Gathered { .. } => {
+            StreamRows::Stored(cursor) => cursor.value(),
+            StreamRows::Snapshot(_) | StreamRows::Buffered { .. } => {
                 Value::new(self.current().expect("a row is current").1)
             }
         }
@@ -143,9 +143,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_in_order_and_a_key_that_several_have_is_the_firsts() {
+    fn rows_are_merged_in_order_and_the_first_stream_wins_ties() {
         let rows = |keys: &[&str]| {
-            let mut gathered = Gathered::default();
+            let mut gathered = RowBuffer::default();
             keys.iter()
                 .for_each(|key| gathered.push(key.as_bytes(), b"v"));
             gathered.sort();
@@ -161,7 +161,7 @@ mod tests {
             let mut streams: Vec<Stream<'_>> = all
                 .iter()
                 .zip(0..)
-                .map(|(rows, maker)| Stream::gathered(maker, rows, 0, reverse))
+                .map(|(rows, maker)| Stream::buffered(maker, rows, 0, reverse))
                 .collect();
             let mut seen = Vec::new();
             let _ = merge(&mut streams, reverse, &mut |key, _, stream| {

@@ -15,5 +15,5 @@ pub(crate) mod pages;
 pub(crate) mod ranking;
 pub(crate) mod replicas;
 pub(crate) mod scan;
-pub(crate) mod supplied;
+pub(crate) mod supplied_ranges;
 pub(crate) mod table;

@@ -31,13 +31,13 @@ impl Engine {
 fn ranking_of(join: &Join, prefix: &[u8]) -> Option<Ranking> {
     let (shape, slots) = (&join.definition.shape, &join.definition.slots);
     let rank = shape.rank?;
-    let (before, behind) = shape.output.elements.split_at(rank.element);
+    let (before, after) = shape.output.elements.split_at(rank.element);
     let mut group = shape.output.clone();
     (group.elements, group.key_len) = (before.to_vec(), None);
     if !group.matches(prefix, slots, &mut Binding::default()) {
         return None;
     }
-    let member_at = match &behind[1..] {
+    let member_at = match &after[1..] {
         [Element::Text(separator), _, ..] => Some(prefix.len() + rank.width + separator.len()),
         [Element::Slot(_), ..] => Some(prefix.len() + rank.width),
         _ => None,

@@ -6,18 +6,22 @@ use std::collections::BTreeMap;
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::owner::{Owner, Shard};
 use crate::base::rows::{Rows, Value};
-use crate::tables::supplied::Supplied;
+use crate::tables::supplied_ranges::SuppliedRanges;
 
 /// The replicas of one table.
 pub struct Replicas {
     pub rows: Rows,
     /// The ranges held, per owner.
-    pub by_owner: BTreeMap<u16, Supplied>,
+    pub by_owner: BTreeMap<u16, SuppliedRanges>,
 }
 
 impl Replicas {
     pub fn memory_bytes(&self) -> usize {
-        let ranges: usize = self.by_owner.values().map(Supplied::memory_bytes).sum();
+        let ranges: usize = self
+            .by_owner
+            .values()
+            .map(SuppliedRanges::memory_bytes)
+            .sum();
         self.rows.memory_bytes() + ranges
     }
 
@@ -27,7 +31,7 @@ impl Replicas {
         }
     }
 
-    pub fn of_mut(&mut self, owner: u16) -> &mut Supplied {
+    pub fn of_mut(&mut self, owner: u16) -> &mut SuppliedRanges {
         self.by_owner.entry(owner).or_default()
     }
 

@@ -8,15 +8,15 @@
 
 use std::ops::ControlFlow;
 
-use crate::base::gathered::Gathered;
 use crate::base::key_range::{EachRow, Flow, KeyRange};
+use crate::base::row_buffer::RowBuffer;
 use crate::base::rows::Value;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::JoinMode;
 use crate::operators::RowState;
-use crate::operators::output::printed;
+use crate::operators::output::format_state;
 use crate::tables::merge::{Stream, merge};
 
 /// The part of a range to return.
@@ -26,7 +26,7 @@ pub struct Limits {
     pub limit: Option<u64>,
     /// Maximum number of rows that this read and its continuations (see [`Engine::begin_range`]) return in total. Only
     /// as much of the range is filled as they need. `None`: the complete range.
-    pub in_all: Option<u64>,
+    pub total_limit: Option<u64>,
     /// In descending key order.
     pub reverse: bool,
     /// Return empty values.
@@ -38,7 +38,7 @@ impl Limits {
     pub fn first(rows: u64) -> Limits {
         Limits {
             limit: Some(rows),
-            in_all: Some(rows),
+            total_limit: Some(rows),
             ..Limits::default()
         }
     }
@@ -47,7 +47,7 @@ impl Limits {
 /// Rows that were computed for one read.
 #[derive(Default)]
 pub struct View {
-    pub computed: Vec<(JoinId, Gathered)>,
+    pub computed: Vec<(JoinId, RowBuffer)>,
     /// `pull` joins whose rows are stored temporarily (see `transient_fill`).
     pub transient: Vec<JoinId>,
 }
@@ -86,14 +86,14 @@ impl Engine {
         let _ = merge(&mut streams, false, &mut |key, value, stream| {
             let value = match self.maker(stream.maker).definition.shape.row_state() {
                 None => Some(stream.value()),
-                Some(state) => printed(state, value),
+                Some(state) => format_state(state, value),
             };
             value.map_or(Flow::Continue(()), |value| each(key, &value))
         });
     }
 
     /// Outputs a client's read. Invalid aggregates are omitted; the error of the first one is returned.
-    pub(crate) fn hand_out(
+    pub(crate) fn output_rows(
         &self,
         table: TableId,
         range: &KeyRange,
@@ -121,8 +121,8 @@ impl Engine {
             let _ = match join.definition.shape.row_state() {
                 None => rows.read(lo, hi, reverse, &mut give),
                 Some(state) => rows.read(lo, hi, reverse, &mut |key, value| {
-                    let spelled = join.spell_out(state, key, value, &mut give);
-                    spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                    let spelled = join.output_formatted(state, key, value, &mut give);
+                    spelled.unwrap_or_else(|error| join.omit_row(error, &mut left_out))
                 }),
             };
         } else {
@@ -131,8 +131,8 @@ impl Engine {
                 let join = self.maker(stream.maker);
                 match join.definition.shape.row_state() {
                     Some(state) => {
-                        let spelled = join.spell_out(state, key, value, &mut give);
-                        spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                        let spelled = join.output_formatted(state, key, value, &mut give);
+                        spelled.unwrap_or_else(|error| join.omit_row(error, &mut left_out))
                     }
                     None => give(key, value),
                 }
@@ -172,7 +172,7 @@ impl Engine {
                 streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
             }
             let computed = view.computed.iter().filter(|(m, _)| *m == maker);
-            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, 0, reverse)));
+            streams.extend(computed.map(|(_, rows)| Stream::buffered(maker, rows, 0, reverse)));
         }
         streams
     }
@@ -182,7 +182,7 @@ impl Engine {
         let join = self.joins.get(maker)?;
         let value = join.output.rows.value(key)?;
         match join.definition.shape.row_state() {
-            Some(state) => printed(state, value.as_bytes()),
+            Some(state) => format_state(state, value.as_bytes()),
             None => Some(value),
         }
     }
@@ -190,14 +190,14 @@ impl Engine {
 
 impl Join {
     /// Outputs a row that holds an aggregate's state, formatted.
-    fn spell_out(
+    fn output_formatted(
         &self,
         state: &dyn RowState,
         key: &[u8],
         value: &[u8],
         give: &mut EachRow<'_>,
     ) -> Result<Flow, Error> {
-        let spelled = spell_out(state, key, value, give);
+        let spelled = output_formatted(state, key, value, give);
         spelled.map_err(|values| Error::NotANumber {
             key: key.to_vec(),
             join: self.name.clone(),
@@ -205,7 +205,7 @@ impl Join {
         })
     }
 
-    fn leave_out(&self, error: Error, first: &mut Option<Error>) -> Flow {
+    fn omit_row(&self, error: Error, first: &mut Option<Error>) -> Flow {
         self.left_out.set(self.left_out.get() + 1);
         first.get_or_insert(error);
         Flow::Continue(())
@@ -216,13 +216,13 @@ impl Join {
 ///
 /// # Errors
 /// The aggregate is invalid: the number of its values that are not numbers.
-pub(crate) fn spell_out(
+pub(crate) fn output_formatted(
     state: &dyn RowState,
     key: &[u8],
     value: &[u8],
     give: &mut EachRow<'_>,
 ) -> Result<Flow, u64> {
     let mut text = Vec::with_capacity(24);
-    state.print(value, &mut text)?;
+    state.format(value, &mut text)?;
     Ok(give(key, &text))
 }

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::join::{JoinId, TableId};
 use crate::tables::pages::Pages;
 use crate::tables::replicas::Replicas;
-use crate::tables::supplied::Supplied;
+use crate::tables::supplied_ranges::SuppliedRanges;
 
 #[derive(Default)]
 pub struct Tables {
@@ -41,7 +41,7 @@ pub struct TableState {
     /// Number of subscriptions to its rows.
     pub subscriptions: u32,
     /// The ranges in memory, of a table with rows from a database.
-    pub supplied: Option<Supplied>,
+    pub supplied: Option<SuppliedRanges>,
     /// Copies of other shards' rows that joins read.
     pub replicas: Option<Box<Replicas>>,
 }
@@ -60,7 +60,7 @@ impl Tables {
     }
 
     /// Returns the table with this name, and creates it if necessary.
-    pub fn named_or_new(&mut self, name: &[u8]) -> TableId {
+    pub fn find_or_create(&mut self, name: &[u8]) -> TableId {
         if let Some(table) = self.named(name) {
             return table;
         }
@@ -142,6 +142,10 @@ impl TableState {
 
     fn supplied_bytes(&self) -> usize {
         let replicas = self.replicas.as_ref().map_or(0, |g| g.memory_bytes());
-        replicas + self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
+        replicas
+            + self
+                .supplied
+                .as_ref()
+                .map_or(0, SuppliedRanges::memory_bytes)
     }
 }

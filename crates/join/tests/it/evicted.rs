@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
-use larder_join::{Engine, KeyRange, Limits, ReadOutcome, Reading};
+use larder_join::{Engine, KeyRange, Limits, RangeReader, ReadOutcome};
 
 use crate::definitions::Random;
 
@@ -22,7 +22,7 @@ fn begin(
     (lo, hi): (&str, &str),
     limits: Limits,
     now: u64,
-) -> (Vec<Row>, Option<Reading>) {
+) -> (Vec<Row>, Option<RangeReader>) {
     for _ in 0..10_000 {
         let mut rows = Vec::new();
         let begun = engine.begin_range(lo.as_bytes(), hi.as_bytes(), limits, now, |key, value| {
@@ -42,7 +42,7 @@ fn begin(
 }
 
 /// Reads one more chunk. Returns whether it was the last.
-fn go_on(engine: &Engine, reading: &mut Reading, rows: &mut Vec<Row>) -> bool {
+fn read_chunk(engine: &Engine, reading: &mut RangeReader, rows: &mut Vec<Row>) -> bool {
     let ended = engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
         rows.push((text(key), text(value)));
         ControlFlow::Continue(())
@@ -73,12 +73,12 @@ fn all_limits() -> [Limits; 5] {
         },
         Limits {
             limit: Some(1_400),
-            in_all: Some(1_400),
+            total_limit: Some(1_400),
             ..all
         },
         Limits {
             limit: Some(1_400),
-            in_all: Some(1_400),
+            total_limit: Some(1_400),
             reverse: true,
             ..all
         },
@@ -94,7 +94,7 @@ fn check_all_limits(engine: &mut Engine, range: (&str, &str), expected: &[Row]) 
     for limits in all_limits() {
         let (mut rows, rest) = begin(engine, range, limits, 0);
         if let Some(mut reading) = rest {
-            while !go_on(engine, &mut reading, &mut rows) {}
+            while !read_chunk(engine, &mut reading, &mut rows) {}
         }
         let expected = limited(expected.to_vec(), limits);
         assert!(
@@ -113,7 +113,7 @@ fn post(time: usize) -> Row {
 }
 
 #[test]
-fn a_range_that_its_own_read_evicts_is_read_to_its_end() {
+fn a_range_that_its_own_read_evicts_is_read_completely() {
     let copied: Vec<Row> = (0..POSTS)
         .map(|time| (format!("t|ann|{time:06}|bob"), post(time).1))
         .collect();
@@ -162,9 +162,9 @@ fn a_range_that_its_own_read_evicts_is_read_to_its_end() {
 }
 
 #[test]
-fn a_supplied_range_that_its_own_read_evicts_is_read_to_its_end() {
+fn a_supplied_range_that_its_own_read_evicts_is_read_completely() {
     let mut engine = Engine::new();
-    engine.supply_from_elsewhere(b"p|").expect("a new table");
+    engine.declare_external(b"p|").expect("a new table");
     engine.set_memory_limit(Some(1));
     let rows: Vec<Row> = (0..POSTS).map(post).collect();
     for limits in all_limits() {
@@ -174,8 +174,8 @@ fn a_supplied_range_that_its_own_read_evicts_is_read_to_its_end() {
         engine.supply(&KeyRange::new(b"p|bob|", b"p|bob}"), &mut supplied);
         let (mut read, rest) = begin(&mut engine, ("p|bob|", "p|bob}"), limits, 0);
         let mut reading = rest.expect("there are more than a chunk");
-        assert_eq!(engine.supplied_rows(b"p|"), 0, "they are evicted");
-        while !go_on(&engine, &mut reading, &mut read) {}
+        assert_eq!(engine.supplied_rows(b"p|"), 0, "the ranges are evicted");
+        while !read_chunk(&engine, &mut reading, &mut read) {}
         assert!(
             read == limited(rows.clone(), limits),
             "{} rows, {limits:?}",
@@ -185,7 +185,7 @@ fn a_supplied_range_that_its_own_read_evicts_is_read_to_its_end() {
 }
 
 #[test]
-fn a_range_that_is_being_read_is_evicted_after_all_others() {
+fn a_range_in_use_is_evicted_last() {
     let mut engine = Engine::new();
     let join = "t|<user:3>|<time:6> = check s|<user>|<poster> copy p|<poster>|<time>";
     engine.create("j", join, 0).expect("join");
@@ -206,8 +206,8 @@ fn a_range_that_is_being_read_is_evicted_after_all_others() {
         begin(&mut engine, (&lo, &hi), Limits::default(), 0);
     }
     engine.set_memory_limit(Some(base + one + one / 2));
-    assert_eq!(engine.held_bytes(), 0, "nothing of it had to be copied");
-    let filled = engine.info("j").expect("it is there").rows;
+    assert_eq!(engine.snapshot_bytes(), 0, "no former value was needed");
+    let filled = engine.info("j").expect("it exists").rows;
     assert!(filled >= POSTS as u64, "{filled}");
     drop(rest);
 }
@@ -219,14 +219,14 @@ struct World {
     now: u64,
     posts: BTreeMap<(usize, usize), String>,
     follows: BTreeSet<(usize, usize)>,
-    readings: Vec<Held>,
+    long_reads: Vec<LongRead>,
     old_rows: usize,
 }
 
-struct Held {
-    reading: Reading,
+struct LongRead {
+    reader: RangeReader,
     rows: Vec<Row>,
-    wanted: VecDeque<Row>,
+    remaining: VecDeque<Row>,
 }
 
 const USERS: usize = 3;
@@ -262,7 +262,7 @@ impl World {
             now: 1_000,
             posts: BTreeMap::new(),
             follows: BTreeSet::new(),
-            readings: Vec::new(),
+            long_reads: Vec::new(),
             old_rows: 0,
         };
         for (name, definition) in OUTPUTS {
@@ -331,7 +331,7 @@ impl World {
             .then(|| self.random.below(5_000) as u64);
         let limits = Limits {
             limit,
-            in_all: limit.filter(|_| self.random.chance(70)),
+            total_limit: limit.filter(|_| self.random.chance(70)),
             reverse: self.random.chance(40),
             keys_only: self.random.chance(20),
         };
@@ -340,21 +340,21 @@ impl World {
         let wanted = limited(self.expected(table, user), limits);
         let (lo, hi) = (format!("{table}|{user}|"), format!("{table}|{user}}}"));
         let (rows, rest) = begin(&mut self.engine, (&lo, &hi), limits, self.now);
-        let mut held = Held {
-            reading: match rest {
+        let mut read = LongRead {
+            reader: match rest {
                 Some(reading) => reading,
                 None => return assert!(rows == wanted, "{lo}: {} of {}", rows.len(), wanted.len()),
             },
             rows,
-            wanted: wanted.into(),
+            remaining: wanted.into(),
         };
-        held.check();
-        self.readings.push(held);
+        read.check();
+        self.long_reads.push(read);
     }
 
-    fn go_on(&mut self, at: usize) {
-        let held = &mut self.readings[at];
-        let ended = go_on(&self.engine, &mut held.reading, &mut held.rows);
+    fn continue_read(&mut self, at: usize) {
+        let held = &mut self.long_reads[at];
+        let ended = read_chunk(&self.engine, &mut held.reader, &mut held.rows);
         let is_old = |(key, value): &&Row| {
             let mut words = key.split('|').skip(1);
             let mut number = || words.next().expect("a key").parse().expect("a number");
@@ -365,11 +365,11 @@ impl World {
         held.check();
         if ended {
             assert!(
-                held.wanted.is_empty(),
+                held.remaining.is_empty(),
                 "{} rows are missing",
-                held.wanted.len()
+                held.remaining.len()
             );
-            self.readings.swap_remove(at);
+            self.long_reads.swap_remove(at);
         }
     }
 
@@ -408,21 +408,21 @@ impl World {
                 self.limit_memory(percent);
             }
             11 => _ = self.engine.step(2_048),
-            12..=14 if self.readings.len() < 4 => self.begin(),
-            _ if self.readings.is_empty() => self.begin(),
+            12..=14 if self.long_reads.len() < 4 => self.begin(),
+            _ if self.long_reads.is_empty() => self.begin(),
             _ => {
-                let at = self.random.below(self.readings.len());
-                self.go_on(at);
+                let at = self.random.below(self.long_reads.len());
+                self.continue_read(at);
             }
         }
     }
 }
 
-impl Held {
+impl LongRead {
     /// Checks the rows that were read, and removes them from the expected ones.
     fn check(&mut self) {
         for row in self.rows.drain(..) {
-            assert_eq!(Some(row), self.wanted.pop_front());
+            assert_eq!(Some(row), self.remaining.pop_front());
         }
     }
 }
@@ -432,15 +432,15 @@ fn run(seed: u64, sizes: &[usize], steps: usize) -> usize {
     for _ in 0..steps {
         world.step();
     }
-    while !world.readings.is_empty() {
-        world.go_on(0);
+    while !world.long_reads.is_empty() {
+        world.continue_read(0);
     }
     world.old_rows
 }
 
 /// Reproduce one seed: `LARDER_SEED=17 cargo test -p larder-join groups_larger`.
 #[test]
-fn groups_larger_than_a_chunk_are_read_whole_while_they_are_evicted_and_change() {
+fn groups_larger_than_a_chunk_are_read_completely_during_eviction_and_changes() {
     let sizes = [0, 1, 1_023, 1_024, 1_025, 2_048, 3_000];
     if let Ok(seed) = std::env::var("LARDER_SEED") {
         run(seed.parse().expect("a number"), &sizes, 150);
@@ -458,6 +458,6 @@ fn groups_larger_than_a_chunk_are_read_whole_while_they_are_evicted_and_change()
 
 /// More rows than a read with a limit examines (65,536).
 #[test]
-fn a_group_larger_than_a_look_is_read_whole_while_it_is_evicted() {
+fn a_group_larger_than_a_probe_is_read_completely_during_eviction() {
     run(1, &[70_000, 10, 1_500], 60);
 }

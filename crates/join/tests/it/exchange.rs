@@ -48,15 +48,15 @@ impl Pair {
     }
 
     /// Delivers the owner's messages to the reader.
-    fn tell(&mut self) {
-        for message in self.owner.exchange.take_out(READER) {
+    fn deliver_to_reader(&mut self) {
+        for message in self.owner.exchange.drain_outgoing(READER) {
             self.reader.exchange.receive(OWNER, message);
         }
     }
 
     /// Delivers the reader's messages to the owner, which handles them.
-    fn answer(&mut self) {
-        for message in self.reader.exchange.take_out(OWNER) {
+    fn deliver_to_owner(&mut self) {
+        for message in self.reader.exchange.drain_outgoing(OWNER) {
             self.owner.exchange.receive(READER, message);
         }
         while self.owner.step(1000) {}
@@ -71,21 +71,21 @@ impl Pair {
                 Ok(ReadOutcome::Needs(needs)) => needs,
                 Err(error) => panic!("{error}"),
             };
-            self.reader.exchange.ask(engine, &needs.owned);
-            self.answer();
-            self.tell();
+            self.reader.exchange.request(engine, &needs.remote);
+            self.deliver_to_owner();
+            self.deliver_to_reader();
             while self.reader.step(1000) {}
         }
         panic!("never answered");
     }
 
     /// Puts rows on the owner and exports the changes. Returns the sequence number to be acknowledged.
-    fn put(&mut self, keys: &[String], whole: bool) -> u64 {
+    fn put(&mut self, keys: &[String], atomic: bool) -> u64 {
         for key in keys {
             self.owner.engine.put(key.as_bytes(), b"x", 0).unwrap();
         }
         let changes = self.owner.engine.take_changes();
-        self.owner.exchange.export(&changes, whole);
+        self.owner.exchange.export(&changes, atomic);
         self.owner.exchange.sequence()
     }
 }
@@ -103,9 +103,9 @@ fn a_change_is_acknowledged_when_the_last_output_reflects_it() {
 
     pair.reader.engine.set_step_rows(Some(10));
     let change = pair.put(&[format!("p|{user}|1")], false);
-    pair.tell();
+    pair.deliver_to_reader();
     while pair.reader.step(1000) {}
-    pair.answer();
+    pair.deliver_to_owner();
     assert!(!pair.owner.exchange.is_acknowledged(change));
     let mut steps = 0;
     while pair.reader.engine.step(10) {
@@ -113,13 +113,13 @@ fn a_change_is_acknowledged_when_the_last_output_reflects_it() {
     }
     assert!(steps > 3, "the fan-out took {steps} steps");
     pair.reader.exchange.acknowledge(&pair.reader.engine);
-    pair.answer();
+    pair.deliver_to_owner();
     assert!(pair.owner.exchange.is_acknowledged(change));
     assert_eq!(pair.count(&lo, &hi), 300);
 }
 
 #[test]
-fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
+fn changes_of_a_transaction_are_applied_atomically_at_any_step_size() {
     for whole in [false, true] {
         let (mut pair, user) = (Pair::new(), Pair::user());
         pair.put(&[format!("p|{user}|00")], false);
@@ -130,7 +130,7 @@ fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
 
         let rows: Vec<_> = (1..20).map(|n| format!("p|{user}|{n:02}")).collect();
         pair.put(&rows, whole);
-        pair.tell();
+        pair.deliver_to_reader();
         let is_more = pair.reader.step(1);
         let seen = pair.reader.engine.count(lo.as_bytes(), hi.as_bytes(), 0);
         let Ok(ReadOutcome::Done(seen)) = seen else {
@@ -146,7 +146,7 @@ fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
 
 /// The owner ends a conversation: writes that the reader had to reflect wait until it has dropped the rows.
 #[test]
-fn a_reader_that_is_to_forget_is_waited_for_until_it_has() {
+fn an_ended_conversation_blocks_writes_until_the_reader_has_dropped_the_rows() {
     let (mut pair, user) = (Pair::new(), Pair::user());
     pair.put(&[format!("p|{user}|1")], false);
     let count = "n|<user>|<row> = copy p|<user>|<row>";
@@ -154,42 +154,42 @@ fn a_reader_that_is_to_forget_is_waited_for_until_it_has() {
     let (lo, hi) = (format!("n|{user}|"), format!("n|{user}}}"));
     assert_eq!(pair.count(&lo, &hi), 1);
     let first = pair.put(&[format!("p|{user}|2")], false);
-    pair.tell();
+    pair.deliver_to_reader();
     let last = pair.put(&[format!("p|{user}|3")], false);
 
     // The second change is never sent.
-    pair.owner.exchange.take_out(READER);
+    pair.owner.exchange.drain_outgoing(READER);
     let upto = pair.owner.exchange.end_reader(READER);
     while pair.reader.step(1000) {}
-    pair.answer();
+    pair.deliver_to_owner();
     assert!(
         !pair.owner.exchange.is_acknowledged(first),
-        "nor is any other yet"
+        "no other write is acknowledged yet"
     );
     let Side { engine, exchange } = &mut pair.reader;
-    exchange.owner_ended(engine, OWNER, upto);
+    exchange.handle_owner_end(engine, OWNER, upto);
     assert!(!pair.owner.exchange.is_acknowledged(last));
-    pair.answer();
+    pair.deliver_to_owner();
     assert!(pair.owner.exchange.is_acknowledged(last));
     assert_eq!(pair.count(&lo, &hi), 3);
 }
 
 /// Invariant 6 of `exchange`.
 #[test]
-fn a_question_of_an_earlier_epoch_counts_as_not_said() {
+fn a_request_of_an_earlier_epoch_is_ignored() {
     let (mut pair, user) = (Pair::new(), Pair::user());
     pair.put(&[format!("p|{user}|1")], false);
     let Side { engine, exchange } = &mut pair.owner;
     exchange.change_owners(engine, Shard::new(OWNER, 2), 2);
     for (epoch, answers) in [(1, 0), (2, 1)] {
         let range = KeyRange::prefix(format!("p|{user}|").as_bytes());
-        let ask = EngineMessage::Ask { range, epoch };
-        pair.owner.exchange.receive(READER, ask);
+        let request = EngineMessage::Request { range, epoch };
+        pair.owner.exchange.receive(READER, request);
         while pair.owner.step(1000) {}
-        let out = pair.owner.exchange.take_out(READER);
+        let out = pair.owner.exchange.drain_outgoing(READER);
         let is_answer = |it: &&EngineMessage| matches!(it, EngineMessage::Supply { .. });
         assert_eq!(out.iter().filter(is_answer).count(), answers, "{out:?}");
-        let is_later = |it: &EngineMessage| matches!(it, EngineMessage::Later(2));
+        let is_later = |it: &EngineMessage| matches!(it, EngineMessage::EpochTooOld(2));
         assert_eq!(out.iter().any(is_later), answers == 0, "{out:?}");
     }
 }

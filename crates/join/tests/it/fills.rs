@@ -39,7 +39,7 @@ fn bounded_by<T>(rows_max: usize, engine: &mut Engine, act: impl FnOnce(&mut Eng
     let before = engine.rows_read();
     let done = act(engine);
     let rows = engine.rows_read() - before;
-    assert!(rows <= rows_max as u64, "{rows} rows in one go");
+    assert!(rows <= rows_max as u64, "{rows} rows in one step");
     done
 }
 
@@ -127,8 +127,8 @@ fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
                 put(engine, &format!("v|{row:07}|{author}"), &calls.to_string());
                 put(engine, &format!("p|{author}|{:07}", rows - row), "new");
                 put(engine, &format!("v|{:07}|{author}", rows + row), "2");
-                let gone = format!("p|0000|{:07}", calls * 70 % rows);
-                engine.remove(gone.as_bytes(), 0).expect("remove");
+                let removed = format!("p|0000|{:07}", calls * 70 % rows);
+                engine.remove(removed.as_bytes(), 0).expect("remove");
                 let other = format!("s|ann|{:04}", calls * 31 % 997);
                 match calls % 3 {
                     0 => put(engine, &other, ""),
@@ -146,7 +146,7 @@ fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
 }
 
 #[test]
-fn many_who_wait_for_one_range_have_it_computed_once() {
+fn concurrent_reads_of_one_range_compute_it_once() {
     let mut engine = Engine::new();
     sources(&mut engine, 20_000);
     engine
@@ -167,7 +167,7 @@ fn many_who_wait_for_one_range_have_it_computed_once() {
 }
 
 #[test]
-fn a_fill_that_is_evicted_or_dropped_midway_leaves_nothing_and_begins_anew() {
+fn an_evicted_or_dropped_partial_fill_leaves_nothing_and_restarts() {
     let mut engine = Engine::new();
     sources(&mut engine, 20_000);
     let definition = "t|<user>|<row:7>|<author:4> = check s|<user>|<author> copy p|<author>|<row>";
@@ -186,7 +186,7 @@ fn a_fill_that_is_evicted_or_dropped_midway_leaves_nothing_and_begins_anew() {
     engine.evict_all();
     let info = engine.info("t").expect("there");
     assert_eq!((info.rows, info.ranges, info.updaters), (0, 0, 0));
-    assert!(engine.ended_reads() > ended, "who waits is called");
+    assert!(engine.ended_reads() > ended, "waiting reads are notified");
     assert!(engine.memory_bytes() < before + 10_000);
     begin(&mut engine);
     engine.drop_join("t").expect("there");
@@ -197,7 +197,7 @@ fn a_fill_that_is_evicted_or_dropped_midway_leaves_nothing_and_begins_anew() {
 }
 
 #[test]
-fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
+fn a_chained_read_applies_a_pending_fan_out_in_steps() {
     const READERS: usize = 10_000;
     let mut engine = Engine::new();
     let timeline = "t|<user:5>|<row:4>|<author> = check s|<user>|<author> copy p|<author>|<row>";
@@ -232,7 +232,7 @@ fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
 }
 
 #[test]
-fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
+fn a_group_that_drains_during_its_fill_is_recomputed_at_the_end() {
     const ROWS_ALL: usize = 3_000;
     let (mut engine, mut model) = (Engine::new(), Engine::new());
     for engine in [&mut engine, &mut model] {
@@ -251,23 +251,23 @@ fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
         }
     }
     engine.set_read_rows(Some(ROWS));
-    let mut gone = 0;
+    let mut removed = 0;
     assert!(range(&mut engine, "m|", "m}").0.needs_steps());
     // The group is not computed again in steps.
     while engine.step(ROWS) {
         for _ in 0..50 {
-            let key = format!("v|{gone:04}");
-            gone += 1;
+            let key = format!("v|{removed:04}");
+            removed += 1;
             for engine in [&mut engine, &mut model] {
                 engine.remove(key.as_bytes(), 0).expect("remove");
             }
         }
     }
     let rows = range(&mut engine, "m|", "m}").1;
-    assert!(gone >= 200, "{gone} of {ROWS_ALL}");
+    assert!(removed >= 200, "{removed} of {ROWS_ALL}");
     assert_eq!(rows, range(&mut model, "m|", "m}").1);
     // No row was counted twice: rows removed from now on disappear.
-    for row in (gone..ROWS_ALL).rev() {
+    for row in (removed..ROWS_ALL).rev() {
         for engine in [&mut engine, &mut model] {
             engine
                 .remove(format!("v|{row:04}").as_bytes(), 0)
@@ -282,7 +282,7 @@ fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
 }
 
 #[test]
-fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
+fn a_conversion_to_pull_during_a_fill_copies_no_rows() {
     let definition =
         "a|<user>|<row:7>|<author> = auto check s|<user>|<author> copy p|<author>|<row>";
     let mut engine = Engine::new();
@@ -306,11 +306,11 @@ fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
 }
 
 #[test]
-fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
-    const LATE: usize = 10_000;
+fn rows_that_expire_together_are_removed_in_steps_and_are_invisible() {
+    const EXPIRED: usize = 10_000;
     let mut engine = Engine::new();
     engine.create("n", "n|all = count x|<row:5>", 0).unwrap();
-    for row in 0..LATE + 10 {
+    for row in 0..EXPIRED + 10 {
         let key = format!("x|{row:05}");
         put(&mut engine, &key, "1");
         if row >= 10 {
@@ -318,7 +318,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         }
     }
     let (_, rows) = range(&mut engine, "n|", "n}");
-    assert_eq!(rows[0].1, (LATE + 10).to_string());
+    assert_eq!(rows[0].1, (EXPIRED + 10).to_string());
     engine.set_step_rows(Some(ROWS));
     engine.set_read_rows(Some(ROWS));
     let now = 60;
@@ -330,10 +330,13 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         found
     };
     let before = engine.row_count();
-    assert_eq!(get(&mut engine, "x|09999"), None, "its time has come");
+    assert_eq!(get(&mut engine, "x|09999"), None, "the row has expired");
     let gone = before - engine.row_count();
-    assert!(gone <= ROWS as u64 + 1, "{gone} rows went at once");
-    assert!(engine.has_late_rows());
+    assert!(
+        gone <= ROWS as u64 + 1,
+        "{gone} rows were removed in one step"
+    );
+    assert!(engine.has_expired_rows());
     assert_eq!(engine.expires_at(b"x|09998", now), None);
     assert_eq!(engine.remove(b"x|09997", now).unwrap().rows, 0);
     assert_eq!(engine.put_if_absent(b"x|09996", b"2", now).unwrap().rows, 1);
@@ -355,7 +358,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         let before = engine.row_count();
         engine.begin(now);
         assert!(before - engine.row_count() <= ROWS as u64);
-        if !engine.has_late_rows() {
+        if !engine.has_expired_rows() {
             assert!(steps > 5, "it took {steps} steps");
             break;
         }
@@ -365,7 +368,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
 }
 
 #[test]
-fn an_empty_timeline_is_known_to_be_empty_only_from_where_it_was_read() {
+fn an_empty_timeline_is_empty_only_in_the_range_that_was_read() {
     for at in ["", "at|"] {
         let mut engine = Engine::new();
         let timeline = format!(
@@ -394,7 +397,7 @@ fn an_empty_timeline_is_known_to_be_empty_only_from_where_it_was_read() {
 }
 
 #[test]
-fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_was_read() {
+fn large_transient_fills_are_computed_in_steps_and_dropped_after_the_read() {
     const ALL: usize = 30_000;
     let joins = [
         ("n|all = pull count v|<row:7>|<author:4>", "n|all"),
@@ -415,8 +418,8 @@ fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_w
             if definition.starts_with('g') {
                 assert_eq!(range(engine, lo, &hi).1.len(), 1);
                 for row in (0..200).chain(ALL - 200..ALL) {
-                    let gone = format!("v|{row:07}|{:04}", row % 997);
-                    engine.remove(gone.as_bytes(), 0).expect("remove");
+                    let removed = format!("v|{row:07}|{:04}", row % 997);
+                    engine.remove(removed.as_bytes(), 0).expect("remove");
                 }
             }
         }
@@ -474,7 +477,7 @@ fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_w
 /// Dropping and filling used to alternate endlessly: each step of the one left a gap for the other, and each gap
 /// scanned the whole source.
 #[test]
-fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
+fn rereading_a_large_transient_range_costs_one_scan_of_the_source() {
     const POSTS: usize = 6_000;
     let mut engine = Engine::new();
     for post in 0..POSTS {
@@ -496,12 +499,12 @@ fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
         engine.step(ROWS / 4);
         let before = engine.rows_read();
         let (_, rows) = range_in_steps(&mut engine, lo, hi);
-        let wanted: Vec<_> = all
+        let expected: Vec<_> = all
             .iter()
             .filter(|(key, _)| lo <= key && &**key < hi)
             .cloned()
             .collect();
-        assert_eq!(rows, wanted, "{lo} {hi}");
+        assert_eq!(rows, expected, "{lo} {hi}");
         let read = engine.rows_read() - before;
         // The rows read to find that the computation exceeds the budget, and to fill the gaps before and after the
         // rest.
@@ -529,7 +532,7 @@ fn range_in_steps(engine: &mut Engine, lo: &str, hi: &str) -> (usize, Vec<(Strin
 
 /// If the output's order differs from the source's, each gap between filled ranges scans the whole source.
 #[test]
-fn many_gaps_that_read_the_same_source_rows_are_filled_as_one() {
+fn gaps_over_the_same_source_rows_are_filled_together() {
     const POSTS: usize = 2_000;
     let mut engine = Engine::new();
     for post in 0..POSTS {
@@ -551,7 +554,7 @@ fn many_gaps_that_read_the_same_source_rows_are_filled_as_one() {
 /// The first rows of a large timeline, from either end, cost as much as their number, and each page costs the same
 /// again. Other parts are not filled.
 #[test]
-fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
+fn a_limited_read_fills_only_its_page_and_the_next_read_continues() {
     const AUTHORS: usize = 20;
     const POSTS: usize = 2_000;
     let mut engine = Engine::new();
@@ -630,5 +633,5 @@ fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
         }
     }
     let (_, rows) = range_in_steps(&mut engine, "t|ann|", "t|ann}");
-    assert_eq!(rows.len(), all.len(), "all of it, in the end");
+    assert_eq!(rows.len(), all.len(), "the complete range");
 }

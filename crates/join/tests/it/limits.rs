@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use larder_join::{Engine, Error, Limits, Reading};
+use larder_join::{Engine, Error, Limits, RangeReader};
 
-use crate::story::{TIMELINE, Told, told};
+use crate::story::{TIMELINE, TestEngine, engine_with};
 
 #[test]
-fn memory_stays_under_the_limit_and_base_rows_fail_clearly() {
-    let mut t = told(&[TIMELINE]);
+fn memory_stays_under_the_limit_and_excess_base_rows_are_rejected() {
+    let mut t = engine_with(&[TIMELINE]);
     for user in 0..400 {
         for poster in 0..10 {
             t.put(&[(&format!("s|{user:04}|{poster:04}"), "")]);
@@ -50,8 +50,8 @@ fn memory_stays_under_the_limit_and_base_rows_fail_clearly() {
 }
 
 #[test]
-fn more_timelines_than_fit_read_in_turn_are_not_all_filled_again_each_time() {
-    let mut t = told(&[TIMELINE]);
+fn cyclic_reads_of_more_timelines_than_fit_still_hit_some() {
+    let mut t = engine_with(&[TIMELINE]);
     for user in 0..400 {
         for poster in 0..10 {
             t.put(&[(&format!("s|{user:04}|{poster:04}"), "")]);
@@ -61,7 +61,7 @@ fn more_timelines_than_fit_read_in_turn_are_not_all_filled_again_each_time() {
         t.put(&[(&format!("p|{:04}|{time:04}", time % 10), "x")]);
     }
     let base = t.0.memory_bytes();
-    let read_all = |t: &mut Told| {
+    let read_all = |t: &mut TestEngine| {
         for user in 0..400 {
             let rows = t.read(&format!("t|{user:04}|"), &format!("t|{user:04}}}"));
             assert_eq!(rows.len(), 100, "user {user}");
@@ -79,8 +79,8 @@ fn more_timelines_than_fit_read_in_turn_are_not_all_filled_again_each_time() {
 }
 
 #[test]
-fn a_large_fan_out_goes_in_steps_and_reads_in_between_are_right() {
-    let mut t = told(&[TIMELINE]);
+fn a_large_fan_out_runs_in_steps_and_concurrent_reads_are_correct() {
+    let mut t = engine_with(&[TIMELINE]);
     let users = 2_000;
     for user in 0..users {
         t.put(&[(&format!("s|{user:05}|cel"), "")]);
@@ -114,8 +114,8 @@ fn a_large_fan_out_goes_in_steps_and_reads_in_between_are_right() {
 }
 
 #[test]
-fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_between_are_right() {
-    let mut t = told(&[
+fn a_conversion_runs_in_steps_and_concurrent_reads_and_writes_are_correct() {
+    let mut t = engine_with(&[
         "t|<user:3>|<time:4>|<poster:3> = auto check s|<user>|<poster> copy p|<poster>|<time>",
     ]);
     let timeline = |user: usize| (format!("t|{user:03}|"), format!("t|{user:03}}}"));
@@ -159,14 +159,14 @@ fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_betwe
     );
 }
 
-fn open(engine: &mut Engine, lo: &[u8]) -> Reading {
+fn open(engine: &mut Engine, lo: &[u8]) -> RangeReader {
     let opened = engine.open_range(lo, b"b}", Limits::default(), 0);
     opened.unwrap().done().expect("all rows are here")
 }
 
 /// Two hundred clients request a table and read none of the reply, while all its rows are overwritten repeatedly.
 #[test]
-fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
+fn memory_of_long_reads_is_bounded_and_rejects_no_write() {
     let mut engine = Engine::new();
     let value = |round: u64| format!("{round:0>500}").into_bytes();
     let key = |row: u64| format!("b|{row:03}").into_bytes();
@@ -175,7 +175,7 @@ fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
     }
     let base = engine.memory_bytes();
     engine.set_memory_limit(Some(base + base / 5));
-    engine.set_held_limits(usize::MAX, 300_000);
+    engine.set_snapshot_limits(usize::MAX, 300_000);
     let charged = Arc::new(AtomicUsize::new(0));
     let mut readings = Vec::new();
     for _ in 0..200 {
@@ -187,8 +187,8 @@ fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
     for round in 1..20 {
         for row in 0..200 {
             engine.put(&key(row), &value(round), 0).unwrap();
-            kept_max = kept_max.max(engine.held_bytes());
-            assert!(engine.held_bytes() <= 300_000);
+            kept_max = kept_max.max(engine.snapshot_bytes());
+            assert!(engine.snapshot_bytes() <= 300_000);
         }
     }
     assert!(kept_max > 200_000, "{kept_max}");
@@ -208,20 +208,20 @@ fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
         assert_eq!((all, rows), (true, expected));
     }
     assert_eq!(
-        (engine.held_bytes(), charged.load(Ordering::Relaxed)),
+        (engine.snapshot_bytes(), charged.load(Ordering::Relaxed)),
         (0, 0)
     );
 }
 
 #[test]
-fn one_long_answer_is_lost_when_it_would_keep_more_than_one_may() {
+fn a_long_read_over_its_memory_limit_is_lost() {
     let mut engine = Engine::new();
     for row in 0..100 {
         engine
             .put(format!("b|{row:03}").as_bytes(), &[b'a'; 1000], 0)
             .unwrap();
     }
-    engine.set_held_limits(50_000, usize::MAX);
+    engine.set_snapshot_limits(50_000, usize::MAX);
     let slow = open(&mut engine, b"b|");
     let mut quick = open(&mut engine, b"b|090");
     engine.remove_range(b"b|", b"b}", u64::MAX, 0).unwrap();
@@ -233,5 +233,9 @@ fn one_long_answer_is_lost_when_it_would_keep_more_than_one_may() {
         ControlFlow::Continue(())
     });
     assert_eq!((all, rows), (true, 10));
-    assert!(engine.held_bytes() < 20_000, "{}", engine.held_bytes());
+    assert!(
+        engine.snapshot_bytes() < 20_000,
+        "{}",
+        engine.snapshot_bytes()
+    );
 }

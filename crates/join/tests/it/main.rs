@@ -1,6 +1,6 @@
 //! Tests of joins against a model that recomputes them.
 
-mod adopted;
+mod base_rows;
 mod definitions;
 mod evicted;
 mod exchange;
@@ -11,7 +11,7 @@ mod pages;
 mod pages_random;
 mod parts;
 mod random;
-mod redefined;
+mod redefinitions;
 mod shards;
 mod story;
 mod subscriptions;

@@ -71,7 +71,7 @@ impl Model {
                 for (key, value) in &rows {
                     let Some(value) = value else { continue };
                     let mut slots = combination.slots.clone();
-                    if !take_apart(&clause.source.parts, key, &widths, &stops, &mut slots) {
+                    if !match_parts(&clause.source.parts, key, &widths, &stops, &mut slots) {
                         continue;
                     }
                     let holds = clause.conditions.iter().all(|c| match &c.slot {
@@ -108,7 +108,7 @@ impl Model {
         let mut groups: BTreeMap<Vec<u8>, Vec<Combination>> = BTreeMap::new();
         for combination in found {
             groups
-                .entry(put_together(&join.output.parts, &combination.slots, None).0)
+                .entry(write_key(&join.output.parts, &combination.slots, None).0)
                 .or_default()
                 .push(combination);
         }
@@ -170,14 +170,14 @@ fn aggregate(
                 by_value
                     .then_with(|| a.source_key.cmp(&b.source_key))
                     .then_with(|| {
-                        put_together(&join.output.parts, &a.slots, Some(1))
+                        write_key(&join.output.parts, &a.slots, Some(1))
                             .0
-                            .cmp(&put_together(&join.output.parts, &b.slots, Some(1)).0)
+                            .cmp(&write_key(&join.output.parts, &b.slots, Some(1)).0)
                     })
             });
             for (rank, c) in of.iter().take(operator.count()).enumerate() {
                 rows.insert(
-                    put_together(&join.output.parts, &c.slots, Some(rank + 1)).0,
+                    write_key(&join.output.parts, &c.slots, Some(rank + 1)).0,
                     Some(c.value.clone()),
                 );
             }
@@ -217,7 +217,7 @@ fn widths(join: &Syntax) -> (Widths, Stops) {
 }
 
 /// Splits a key into slots by trying every length for every slot.
-fn take_apart(
+fn match_parts(
     parts: &[Part],
     key: &[u8],
     widths: &Widths,
@@ -229,7 +229,7 @@ fn take_apart(
     };
     match first {
         Part::Text(text) => {
-            key.starts_with(text) && take_apart(rest, &key[text.len()..], widths, stops, slots)
+            key.starts_with(text) && match_parts(rest, &key[text.len()..], widths, stops, slots)
         }
         Part::Slot { name, .. } => {
             for len in 1..=key.len() {
@@ -243,7 +243,7 @@ fn take_apart(
                 }
                 let before = slots.clone();
                 slots.insert(name.clone(), value.to_vec());
-                if take_apart(rest, &key[len..], widths, stops, slots) {
+                if match_parts(rest, &key[len..], widths, stops, slots) {
                     return true;
                 }
                 *slots = before;
@@ -254,7 +254,7 @@ fn take_apart(
 }
 
 /// Writes a key; without a rank, only the part before it.
-fn put_together(parts: &[Part], slots: &Slots, rank: Option<usize>) -> (Vec<u8>, bool) {
+fn write_key(parts: &[Part], slots: &Slots, rank: Option<usize>) -> (Vec<u8>, bool) {
     let mut key = Vec::new();
     for part in parts {
         match part {

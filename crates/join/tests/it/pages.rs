@@ -29,7 +29,7 @@ fn remove(engine: &mut Engine, key: &str) {
 /// A profile of which the owner sees all rows, and others all but the last. Every join fills each page once, whichever
 /// part is read first.
 #[test]
-fn parts_of_a_page_are_filled_once_whatever_is_read_first() {
+fn parts_of_a_page_are_filled_once_in_any_order_of_reads() {
     let mut engine = Engine::new();
     for (name, definition) in [
         ("person", "page|<m>|1 = copy person|<m>"),
@@ -52,7 +52,7 @@ fn parts_of_a_page_are_filled_once_whatever_is_read_first() {
     assert_eq!(
         filled(&engine),
         [1, 1, 0],
-        "of the last there is nothing in that part"
+        "the last join has no rows in that part"
     );
     assert_eq!(read(&mut engine, "page|a|", "page|a}"), all);
     assert_eq!(read(&mut engine, "page|a|2", "page|a|3"), all[1..2]);
@@ -76,7 +76,7 @@ fn parts_of_a_page_are_filled_once_whatever_is_read_first() {
 }
 
 #[test]
-fn the_first_parts_of_a_page_are_read_by_their_groups() {
+fn the_first_parts_of_a_page_are_read_by_group() {
     let mut engine = Engine::new();
     for (name, definition) in [
         ("person", "page|<m:1>|1 = copy person|<m>"),

@@ -112,18 +112,18 @@ fn run(seed: u64) -> u64 {
                     ..Limits::default()
                 };
                 let limits = Limits {
-                    in_all: limits.limit.filter(|_| random.chance(50)),
+                    total_limit: limits.limit.filter(|_| random.chance(50)),
                     ..limits
                 };
                 log.push(format!("read {lo} {hi} {limits:?}"));
                 model.evict_all();
-                let wanted = read(&mut model, &lo, &hi, limits);
+                let expected = read(&mut model, &lo, &hi, limits);
                 let got = read(&mut engine, &lo, &hi, limits);
-                assert_eq!(got, wanted, "{}", log.join("\n"));
+                assert_eq!(got, expected, "{}", log.join("\n"));
                 let count = engine.count(lo.as_bytes(), hi.as_bytes(), 0);
                 let all = read(&mut model, &lo, &hi, Limits::default());
-                let wanted = Ok(ReadOutcome::Done(all.len() as u64));
-                assert_eq!(count, wanted, "{}", log.join("\n"));
+                let expected = Ok(ReadOutcome::Done(all.len() as u64));
+                assert_eq!(count, expected, "{}", log.join("\n"));
             }
         }
     }
@@ -131,7 +131,7 @@ fn run(seed: u64) -> u64 {
 }
 
 #[test]
-fn a_page_of_several_joins_is_what_they_make_of_the_rows_there_are() {
+fn a_page_of_several_joins_equals_the_recomputed_rows() {
     let pages: u64 = (0..150).map(run).sum();
     assert!(pages > 2_000, "{pages} pages were read by their groups");
 }

@@ -15,14 +15,18 @@ struct Letters {
     /// On the owner: the letters of each subscription, by reader and number.
     subscribed: BTreeMap<(u16, u32), Vec<u8>>,
     /// On the reader: the number and the letters of the current subscription.
-    wanted: (u32, Vec<u8>),
+    subscription: (u32, Vec<u8>),
     rows: BTreeMap<Bytes, Bytes>,
-    whole: BTreeSet<u16>,
+    complete: BTreeSet<u16>,
 }
 
 impl Letters {
     /// Returns the subscriptions that a change affects, and whether the row is in them now.
-    fn told(&self, before: Option<u8>, after: Option<u8>) -> Vec<(u16, u32, bool)> {
+    fn affected_subscriptions(
+        &self,
+        before: Option<u8>,
+        after: Option<u8>,
+    ) -> Vec<(u16, u32, bool)> {
         let subscribed = self
             .subscribed
             .iter()
@@ -79,25 +83,25 @@ impl Parts for Letters {
         rows: Vec<(Bytes, Bytes)>,
         is_last: bool,
     ) {
-        if (number, part) == (self.wanted.0, &self.wanted.1[..]) {
+        if (number, part) == (self.subscription.0, &self.subscription.1[..]) {
             self.rows.extend(rows);
             if is_last {
-                self.whole.insert(owner);
+                self.complete.insert(owner);
             }
         }
     }
 
     fn change(&mut self, _: &Shard, _: u16, number: u32, key: &[u8], value: Option<&[u8]>) {
-        if number != self.wanted.0 {
+        if number != self.subscription.0 {
             return;
         }
-        match value.filter(|value| self.wanted.1.contains(&value[0])) {
+        match value.filter(|value| self.subscription.1.contains(&value[0])) {
             Some(value) => self.rows.insert(key.into(), value.into()),
             None => self.rows.remove(key),
         };
     }
 
-    fn reader_lost(&mut self, reader: u16) {
+    fn handle_reader_loss(&mut self, reader: u16) {
         self.subscribed.retain(|(of, _), _| *of != reader);
     }
 
@@ -139,8 +143,8 @@ impl Core {
 }
 
 /// Delivers the messages of one core to another.
-fn carry(cores: &mut [Core], from: usize, to: usize) {
-    for message in cores[from].exchange.take_out(to as u16) {
+fn deliver(cores: &mut [Core], from: usize, to: usize) {
+    for message in cores[from].exchange.drain_outgoing(to as u16) {
         cores[to].exchange.receive(from as u16, message);
     }
 }
@@ -163,15 +167,15 @@ fn write(core: &mut Core, key: &str, value: Option<&str>) -> u64 {
             LogEntry::Remove { key } => (key, None),
             other => panic!("{other:?}"),
         };
-        let readers = core.letters.told(before, after);
-        core.exchange.tell(key, value, &readers, false);
+        let readers = core.letters.affected_subscriptions(before, after);
+        core.exchange.queue_part_change(key, value, &readers, false);
     }
-    core.exchange.end_told();
+    core.exchange.end_transaction();
     core.exchange.sequence()
 }
 
 #[test]
-fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
+fn a_reader_has_its_selected_rows_and_writes_wait_for_it() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
         let mut cores = cores();
@@ -199,7 +203,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                 4 => {
                     number += 1;
                     let core = &mut cores[at];
-                    let before = core.letters.wanted.clone();
+                    let before = core.letters.subscription.clone();
                     // Repeat the request, or make another with a new number. No two requests are equal.
                     let (of, letters) = if before.0 > 0 && random.below(2) == 0 {
                         (before.0, before.1[..before.1.len() - 5].to_vec())
@@ -208,21 +212,21 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                         (number, ["a", "b", "ab", "c"][random.index(4)].into())
                     };
                     let letters = [&letters[..], format!("{number:05}").as_bytes()].concat();
-                    core.letters.wanted = (of, letters.clone());
+                    core.letters.subscription = (of, letters.clone());
                     core.letters.rows.clear();
-                    core.letters.whole.clear();
+                    core.letters.complete.clear();
                     for owner in (0..CORES).filter(|owner| usize::from(*owner) != at) {
-                        core.exchange.ask_part(owner, of, letters.clone());
+                        core.exchange.request_part(owner, of, letters.clone());
                     }
                 }
                 5 | 6 => {
-                    cores[at].exchange.take_part();
+                    cores[at].exchange.release_part_chunk();
                     cores[at].step(random.index(20) + 1);
                 }
                 _ => {
                     let to = random.index(usize::from(CORES));
                     if to != at {
-                        carry(&mut cores, at, to);
+                        deliver(&mut cores, at, to);
                     }
                 }
             }
@@ -233,7 +237,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                     continue;
                 }
                 for (at, reader) in (0..).zip(&cores) {
-                    if at != owner && reader.letters.whole.contains(&owner) {
+                    if at != owner && reader.letters.complete.contains(&owner) {
                         check(&all, &reader.letters, owner);
                     }
                 }
@@ -242,15 +246,18 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
         for _ in 0..50 {
             for from in 0..usize::from(CORES) {
                 for to in (0..usize::from(CORES)).filter(|to| *to != from) {
-                    carry(&mut cores, from, to);
-                    while cores[to].step(1000) || cores[to].exchange.take_part() {}
+                    deliver(&mut cores, from, to);
+                    while cores[to].step(1000) || cores[to].exchange.release_part_chunk() {}
                 }
             }
         }
         for (at, reader) in (0..).zip(&cores) {
             let owners = (0..CORES).filter(|owner| *owner != at);
-            for owner in owners.filter(|_| reader.letters.wanted.0 > 0) {
-                assert!(reader.letters.whole.contains(&owner), "all was supplied");
+            for owner in owners.filter(|_| reader.letters.subscription.0 > 0) {
+                assert!(
+                    reader.letters.complete.contains(&owner),
+                    "all owners have supplied their rows"
+                );
                 check(&all, &reader.letters, owner);
             }
         }
@@ -258,7 +265,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
 }
 
 #[test]
-fn a_reader_that_paces_itself_is_sent_a_few_chunks_and_then_one_for_each_that_it_takes() {
+fn a_paced_reader_receives_one_chunk_for_each_that_it_releases() {
     let mut cores = cores();
     let (reader, owner) = (0, 1);
     let own = Shard::new(0, CORES);
@@ -269,14 +276,14 @@ fn a_reader_that_paces_itself_is_sent_a_few_chunks_and_then_one_for_each_that_it
         write(&mut cores[owner], key, Some("a"));
     }
     cores[reader].exchange.pace_parts();
-    cores[reader].letters.wanted = (1, b"a".to_vec());
+    cores[reader].letters.subscription = (1, b"a".to_vec());
     cores[reader]
         .exchange
-        .ask_part(owner as u16, 1, b"a".to_vec());
+        .request_part(owner as u16, 1, b"a".to_vec());
     let exchange = |cores: &mut [Core]| {
-        carry(cores, reader, owner);
+        deliver(cores, reader, owner);
         while cores[owner].step(1000) {}
-        carry(cores, owner, reader);
+        deliver(cores, owner, reader);
         while cores[reader].step(1000) {}
         cores[reader].letters.rows.len()
     };
@@ -284,13 +291,13 @@ fn a_reader_that_paces_itself_is_sent_a_few_chunks_and_then_one_for_each_that_it
     assert_eq!(exchange(&mut cores), 6);
     assert_eq!(exchange(&mut cores), 6);
     let mut has = 6;
-    while cores[reader].exchange.take_part() {
+    while cores[reader].exchange.release_part_chunk() {
         let now = exchange(&mut cores);
         assert!(now <= has + 3, "{has} and then {now}");
         has = now;
     }
     assert_eq!(has, keys.len());
-    assert!(cores[reader].letters.whole.contains(&(owner as u16)));
+    assert!(cores[reader].letters.complete.contains(&(owner as u16)));
 }
 
 /// Checks that a reader has exactly the owner's rows that it selects.
@@ -299,7 +306,7 @@ fn check(all: &BTreeMap<String, String>, letters: &Letters, owner: u16) {
     let expected: Vec<(&[u8], &[u8])> = all
         .iter()
         .filter(|(key, value)| {
-            of(key.as_bytes()) && letters.wanted.1.contains(&value.as_bytes()[0])
+            of(key.as_bytes()) && letters.subscription.1.contains(&value.as_bytes()[0])
         })
         .map(|(key, value)| (key.as_bytes(), value.as_bytes()))
         .collect();

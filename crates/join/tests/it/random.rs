@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use larder_join::grammar::JoinMode;
-use larder_join::{Engine, Error, Limits, ReadOutcome, Reading};
+use larder_join::{Engine, Error, Limits, RangeReader, ReadOutcome};
 
 pub use crate::definitions::{LOOSE, Random, VALUES, definition};
 
@@ -30,21 +30,21 @@ struct World {
     read_rows: Option<usize>,
     /// True if everything that can be evicted is, while a range is read.
     is_tight: bool,
-    held: Vec<Held>,
-    seen: Seen,
+    long_reads: Vec<LongRead>,
+    coverage: Coverage,
 }
 
 /// A long read that continues while rows change.
-struct Held {
-    reading: Reading,
+struct LongRead {
+    reader: RangeReader,
     /// The remaining rows, as they were when the read began.
-    wanted: VecDeque<(Vec<u8>, Vec<u8>)>,
-    began: usize,
+    expected: VecDeque<(Vec<u8>, Vec<u8>)>,
+    started_at: usize,
 }
 
 /// Events that must have occurred, so that the test cannot pass trivially.
 #[derive(Default)]
-struct Seen {
+struct Coverage {
     deferred: u64,
     changed_meanwhile: u64,
     /// Rows of long reads that had changed or disappeared since the read began.
@@ -78,8 +78,8 @@ impl World {
             stepped,
             read_rows,
             is_tight: false,
-            held: Vec::new(),
-            seen: Seen::default(),
+            long_reads: Vec::new(),
+            coverage: Coverage::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl World {
             self.step();
         }
         self.check_all();
-        while !self.held.is_empty() {
+        while !self.long_reads.is_empty() {
             self.read_more();
         }
     }
@@ -119,10 +119,10 @@ impl World {
                 self.engine.step(budget);
             }
             78 => {
-                self.pass(100);
+                self.advance_time(100);
                 self.expire();
             }
-            79..=84 if !self.held.is_empty() => self.read_more(),
+            79..=84 if !self.long_reads.is_empty() => self.read_more(),
             _ => self.read(),
         }
     }
@@ -214,7 +214,7 @@ impl World {
     }
 
     /// Advances the time, and removes expired rows.
-    fn pass(&mut self, millis: u64) {
+    fn advance_time(&mut self, millis: u64) {
         self.now += millis;
         let (now, base) = (self.now, &mut self.model.base);
         self.expiries.retain(|key, at| {
@@ -239,7 +239,7 @@ impl World {
             if had {
                 self.expiries.insert(key, at);
             }
-            self.pass(0);
+            self.advance_time(0);
         }
     }
 
@@ -258,11 +258,11 @@ impl World {
             }
             Err(error) => {
                 let why = [
-                    "would never end",
-                    "cannot tell",
-                    "must hear",
-                    "nothing tells",
-                    "names all slots",
+                    "is cyclic",
+                    "does not report changes",
+                    "needs its changes",
+                    "no boundary",
+                    "must name all slots",
                 ];
                 assert!(
                     why.iter().any(|w| error.message.contains(w)),
@@ -376,7 +376,7 @@ impl World {
             ..Limits::default()
         };
         let limits = Limits {
-            in_all: limits.limit.filter(|_| self.random.chance(70)),
+            total_limit: limits.limit.filter(|_| self.random.chance(70)),
             ..limits
         };
         self.check_with(table, lo, hi, limits);
@@ -387,13 +387,13 @@ impl World {
         for round in 0.. {
             // A fill in many steps would never end.
             self.is_tight = is_tight && round < 3;
-            if self.is_answered(table, lo, hi, limits) {
+            if self.check_once(table, lo, hi, limits) {
                 break;
             }
             assert!(round < 10_000, "seed {}: never read", self.seed);
-            self.seen.deferred += 1;
+            self.coverage.deferred += 1;
             if round < 60 && self.random.chance(40) {
-                self.seen.changed_meanwhile += 1;
+                self.coverage.changed_meanwhile += 1;
                 match self.random.below(20) {
                     0 => self.remove_range(),
                     1 => self.create(),
@@ -415,28 +415,28 @@ impl World {
     }
 
     /// Reads a range and compares the result. Returns `false` if the read was deferred.
-    fn is_answered(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
+    fn check_once(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
         // Let snapshots expire, since they may be old.
         if self.reads_snapshot(table) {
-            self.pass(10_000);
+            self.advance_time(10_000);
         }
         self.log.push(format!("read {lo} {hi} {limits:?}"));
         if self.is_tight {
             // The read itself evicts what it has filled.
             self.log.push("limit 1 during the read".into());
             self.engine.set_memory_limit(Some(1));
-            let is_answered = self.is_answered_within(table, lo, hi, limits);
+            let is_answered = self.check_range(table, lo, hi, limits);
             self.engine.set_memory_limit(None);
             return is_answered;
         }
-        self.is_answered_within(table, lo, hi, limits)
+        self.check_range(table, lo, hi, limits)
     }
 
-    fn is_answered_within(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
+    fn check_range(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
         let mut expected: Computed = self.model.table(table);
         expected.retain(|k, _| lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes());
         if hi.strip_prefix(lo) == Some("\0") && self.random.chance(50) {
-            return self.is_got(lo, expected.get(lo.as_bytes()).cloned());
+            return self.check_row(lo, expected.get(lo.as_bytes()).cloned());
         }
         // Ranges omit invalid aggregates.
         let rows = expected.into_iter().filter_map(|(k, v)| Some((k, v?)));
@@ -445,7 +445,7 @@ impl World {
             wanted.reverse();
         }
         wanted.truncate(limits.limit.map_or(usize::MAX, |limit| limit as usize));
-        if self.held.len() < 3 && self.random.chance(30) {
+        if self.long_reads.len() < 3 && self.random.chance(30) {
             return self.begin_long(lo, hi, limits, wanted);
         }
         let mut got = Vec::new();
@@ -472,7 +472,7 @@ impl World {
 
     /// Reads one row, and expects an error if it is an invalid aggregate (`Some(None)`). Returns `false` if the read
     /// was deferred.
-    fn is_got(&mut self, key: &str, wanted: Option<Option<Vec<u8>>>) -> bool {
+    fn check_row(&mut self, key: &str, wanted: Option<Option<Vec<u8>>>) -> bool {
         let mut got = None;
         let outcome = self.engine.get(key.as_bytes(), self.now, &mut |value| {
             got = Some(value.to_vec());
@@ -530,32 +530,32 @@ impl World {
         if let Some(rows) = reading.rows() {
             assert_eq!(rows, wanted.len() as u64, "seed {}: {lo} {hi}", self.seed);
         }
-        self.held.push(Held {
-            reading,
-            wanted,
-            began: self.log.len(),
+        self.long_reads.push(LongRead {
+            reader: reading,
+            expected: wanted,
+            started_at: self.log.len(),
         });
         true
     }
 
     /// Reads more rows of a long read, and checks that they are as they were when it began.
     fn read_more(&mut self) {
-        let at = self.random.below(self.held.len());
+        let at = self.random.below(self.long_reads.len());
         let rows_max = 1 + self.random.below(3) as u64;
         self.log.push(format!("read {rows_max} more of {at}"));
-        let held = &mut self.held[at];
+        let held = &mut self.long_reads[at];
         let mut got = Vec::new();
         let ended = self
             .engine
-            .read_more(&mut held.reading, rows_max, &mut |key, value| {
+            .read_more(&mut held.reader, rows_max, &mut |key, value| {
                 got.push((key.to_vec(), value.to_vec()));
                 ControlFlow::Continue(())
             });
         let wanted: Vec<_> = held
-            .wanted
-            .drain(..got.len().min(held.wanted.len()))
+            .expected
+            .drain(..got.len().min(held.expected.len()))
             .collect();
-        let left = held.wanted.len();
+        let left = held.expected.len();
         let ok = if ended {
             left == 0
         } else {
@@ -563,17 +563,17 @@ impl World {
         };
         if got != wanted || !ok {
             self.log
-                .push(format!("(it began after line {})", held.began));
+                .push(format!("(it began after line {})", held.started_at));
             self.fail(&wanted, &got, &Ok(ReadOutcome::Done(())));
         }
         for (key, value) in &got {
             let table = String::from_utf8_lossy(&key[..2]).into_owned();
             let now = self.model.table(&table);
             let is_old = now.get(key).is_none_or(|now| now.as_ref() != Some(value));
-            self.seen.old_rows += u64::from(is_old);
+            self.coverage.old_rows += u64::from(is_old);
         }
         if ended {
-            self.held.remove(at);
+            self.long_reads.remove(at);
         }
     }
 
@@ -615,31 +615,32 @@ impl World {
 }
 
 fn run_seeds(seeds: std::ops::Range<u64>, steps: usize) {
-    let is_whole = seeds.end - seeds.start > 1;
-    let mut all = Seen::default();
+    let is_complete_run = seeds.end - seeds.start > 1;
+    let mut all = Coverage::default();
     for seed in seeds {
         let mut world = World::new(seed);
         world.run(steps);
-        all.deferred += world.seen.deferred;
-        all.changed_meanwhile += world.seen.changed_meanwhile;
-        all.old_rows += world.seen.old_rows;
+        all.deferred += world.coverage.deferred;
+        all.changed_meanwhile += world.coverage.changed_meanwhile;
+        all.old_rows += world.coverage.old_rows;
         all.partial += world.engine.partial_reads();
     }
-    let Seen {
+    let Coverage {
         deferred,
         changed_meanwhile,
         old_rows,
         partial,
     } = all;
     assert!(
-        !is_whole || (deferred.min(changed_meanwhile) > 1000 && old_rows > 300 && partial > 300),
-        "{deferred} reads deferred, {changed_meanwhile} changes meanwhile, {old_rows} rows as they were, {partial} partial reads"
+        !is_complete_run
+            || (deferred.min(changed_meanwhile) > 1000 && old_rows > 300 && partial > 300),
+        "{deferred} reads deferred, {changed_meanwhile} changes meanwhile, {old_rows} former rows, {partial} partial reads"
     );
 }
 
 /// Reproduce one seed: `LARDER_SEED=17 cargo test -p larder-join random`.
 #[test]
-fn the_engine_answers_as_the_model() {
+fn the_engine_agrees_with_the_model() {
     if let Ok(seed) = std::env::var("LARDER_SEED") {
         let seed = seed.parse().unwrap();
         let steps = std::env::var("LARDER_STEPS").map_or(80, |s| s.parse().unwrap());
@@ -655,7 +656,7 @@ fn the_engine_answers_as_the_model() {
 
 /// Reads with limits, from both ends and page by page, of joins that are filled only as far as necessary.
 #[test]
-fn limited_reads_answer_as_the_model() {
+fn limited_reads_agree_with_the_model() {
     let is_slow = std::env::var("LARDER_SLOW_TESTS").is_ok();
     let seeds = match std::env::var("LARDER_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use larder_join::grammar::JoinMode;
 use larder_join::{
-    Engine, EngineMessage, Error, Exchange, KeyRange, Limits, NOBODY, Owner, ReadOutcome, Shard,
+    Engine, EngineMessage, Error, Exchange, KeyRange, Limits, NO_OWNER, Owner, ReadOutcome, Shard,
 };
 
 use self::moves::Moves;
@@ -22,7 +22,7 @@ struct Core {
     engine: Engine,
     exchange: Exchange,
     /// Messages in flight to it, by sender.
-    coming: Vec<VecDeque<Sent>>,
+    in_flight: Vec<VecDeque<Sent>>,
 }
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct World {
     seed: u64,
     widths: bool,
     /// True if rows of the table `r|` have an external source, which sends all changes to all cores.
-    elsewhere: bool,
+    has_external: bool,
     cores: Vec<Core>,
     /// Set if slots move.
     moves: Option<Moves>,
@@ -50,18 +50,18 @@ struct World {
     planted: Option<Planted>,
     log: Vec<String>,
     /// Writes that were not acknowledged yet: their core, and what each waits for.
-    unanswered: Vec<(usize, u64, u64)>,
+    unacknowledged: Vec<(usize, u64, u64)>,
     /// Events that must have occurred, so that the test cannot pass trivially.
-    seen: Seen,
+    coverage: Coverage,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Coverage {
     supplies: u64,
     changes: u64,
     unsubscribes: u64,
     waits: u64,
-    elsewhere: u64,
+    external: u64,
     deferred: u64,
     broken: u64,
     moved: u64,
@@ -99,7 +99,7 @@ impl World {
             engine.set_shard(shard.clone());
             engine.record_changes(true);
             if elsewhere {
-                engine.supply_from_elsewhere(b"r|").unwrap();
+                engine.declare_external(b"r|").unwrap();
             }
             engine.set_step_rows(stepped);
             engine.set_read_rows(read_rows);
@@ -108,12 +108,12 @@ impl World {
             Core {
                 engine,
                 exchange,
-                coming: (0..count).map(|_| VecDeque::new()).collect(),
+                in_flight: (0..count).map(|_| VecDeque::new()).collect(),
             }
         };
         World {
             widths: random.chance(60),
-            elsewhere,
+            has_external: elsewhere,
             random,
             seed,
             cores: (0..count).map(core).collect(),
@@ -124,8 +124,8 @@ impl World {
             definitions: Vec::new(),
             planted: None,
             log: Vec::new(),
-            unanswered: Vec::new(),
-            seen: Seen::default(),
+            unacknowledged: Vec::new(),
+            coverage: Coverage::default(),
         }
     }
 
@@ -178,14 +178,14 @@ impl World {
     }
 
     /// Exports the engine's changes immediately, as a host must.
-    fn wrote(&mut self, core: usize, waits_for: Option<u64>, whole: bool) {
+    fn export_write(&mut self, core: usize, waits_for: Option<u64>, whole: bool) {
         let Core {
             engine, exchange, ..
         } = &mut self.cores[core];
         let changes = engine.take_changes();
         exchange.export(&changes, whole);
         let sequence = exchange.sequence();
-        self.unanswered
+        self.unacknowledged
             .push((core, waits_for.unwrap_or(0), sequence));
         if self.random.chance(60) {
             self.flush(core);
@@ -194,8 +194,8 @@ impl World {
 
     fn put(&mut self) {
         let key = self.base_key();
-        if self.is_elsewhere(key.as_bytes()) {
-            return self.told(key.into_bytes(), Some(b"5"));
+        if self.is_external(key.as_bytes()) {
+            return self.change_external(key.into_bytes(), Some(b"5"));
         }
         let values = [
             "3",
@@ -215,7 +215,7 @@ impl World {
         let whole = self.random.chance(20);
         for _ in 0..if whole { 4 } else { 0 } {
             let key = self.base_key();
-            if self.is_elsewhere(key.as_bytes()) || self.owner(key.as_bytes()) != core {
+            if self.is_external(key.as_bytes()) || self.owner(key.as_bytes()) != core {
                 continue;
             }
             self.log.push(format!("and put {key} 7"));
@@ -224,7 +224,7 @@ impl World {
             waits_for = waits_for.max(written.waits_for);
             self.model.base.insert(key.into_bytes(), b"7".to_vec());
         }
-        self.wrote(core, waits_for, whole);
+        self.export_write(core, waits_for, whole);
     }
 
     fn remove(&mut self) {
@@ -232,8 +232,8 @@ impl World {
         let Some(key) = self.model.base.keys().nth(at).cloned() else {
             return;
         };
-        if self.is_elsewhere(&key) {
-            return self.told(key, None);
+        if self.is_external(&key) {
+            return self.change_external(key, None);
         }
         let core = self.owner(&key);
         self.log.push(format!(
@@ -242,15 +242,15 @@ impl World {
         ));
         let written = self.cores[core].engine.remove(&key, self.now);
         self.model.base.remove(&key);
-        self.wrote(core, written.unwrap().waits_for, false);
+        self.export_write(core, written.unwrap().waits_for, false);
     }
 
-    fn is_elsewhere(&self, key: &[u8]) -> bool {
-        self.elsewhere && key.starts_with(b"r|")
+    fn is_external(&self, key: &[u8]) -> bool {
+        self.has_external && key.starts_with(b"r|")
     }
 
     /// Changes a row of the external source, and sends the change to every core.
-    fn told(&mut self, key: Vec<u8>, value: Option<&[u8]>) {
+    fn change_external(&mut self, key: Vec<u8>, value: Option<&[u8]>) {
         let shown = String::from_utf8_lossy(&key).into_owned();
         self.log.push(format!("told {shown} {value:?}"));
         for core in 0..self.cores.len() {
@@ -259,7 +259,7 @@ impl World {
                 Some(value) => engine.put(&key, value, self.now),
                 None => engine.remove(&key, self.now),
             };
-            self.wrote(core, written.unwrap().waits_for, false);
+            self.export_write(core, written.unwrap().waits_for, false);
         }
         match value {
             Some(value) => self.model.base.insert(key, value.to_vec()),
@@ -320,32 +320,32 @@ impl World {
     /// Sends a core's queued messages.
     fn flush(&mut self, from: usize) {
         for to in 0..self.cores.len() {
-            let out = self.cores[from].exchange.take_out(to as u16);
+            let out = self.cores[from].exchange.drain_outgoing(to as u16);
             for message in &out {
                 match message {
-                    EngineMessage::Supply { .. } => self.seen.supplies += 1,
-                    EngineMessage::Changes { .. } => self.seen.changes += 1,
-                    EngineMessage::Unsubscribe(_) => self.seen.unsubscribes += 1,
+                    EngineMessage::Supply { .. } => self.coverage.supplies += 1,
+                    EngineMessage::Changes { .. } => self.coverage.changes += 1,
+                    EngineMessage::Unsubscribe(_) => self.coverage.unsubscribes += 1,
                     _ => {}
                 }
                 let early = match message {
                     EngineMessage::Changes { mark, .. } => (Planted::AcknowledgesTooEarly, mark),
-                    EngineMessage::Withdraw { mark, .. } => (Planted::ForgetsTooLate, mark),
+                    EngineMessage::Withdraw { mark, .. } => (Planted::KeepsWithdrawnRows, mark),
                     _ => continue,
                 };
                 if self.planted == Some(early.0) {
                     let ack = EngineMessage::Ack(*early.1);
-                    self.cores[from].coming[to].push_back(Sent::Message(ack));
+                    self.cores[from].in_flight[to].push_back(Sent::Message(ack));
                 }
             }
-            self.cores[to].coming[from].extend(out.into_iter().map(Sent::Message));
+            self.cores[to].in_flight[from].extend(out.into_iter().map(Sent::Message));
         }
     }
 
     /// Makes an owner drop its unsent messages to readers, as a core does with changes that will never become visible.
     fn end_conversations(&mut self) {
         let cores = self.cores.len();
-        let owner = match self.unanswered.last() {
+        let owner = match self.unacknowledged.last() {
             Some((core, ..)) => *core,
             None => self.random.below(cores),
         };
@@ -356,22 +356,22 @@ impl World {
 
     fn end_conversation(&mut self, owner: usize, reader: usize) {
         self.log
-            .push(format!("{owner} ends what it says to {reader}"));
+            .push(format!("{owner} ends its conversation with {reader}"));
         let exchange = &mut self.cores[owner].exchange;
-        let unsaid = exchange.take_out(reader as u16);
+        let dropped = exchange.drain_outgoing(reader as u16);
         let upto = match self.planted {
             Some(Planted::EndsWithoutWaiting) => {
-                exchange.reader_lost(reader as u16);
+                exchange.handle_reader_loss(reader as u16);
                 0
             }
             _ => exchange.end_reader(reader as u16),
         };
         // Its messages as a reader are sent.
-        let said = unsaid.into_iter().filter(|it| !it.is_of_owner());
-        let coming = &mut self.cores[reader].coming[owner];
-        coming.extend(said.map(Sent::Message));
-        coming.push_back(Sent::Ended(upto));
-        self.seen.ended += 1;
+        let sent = dropped.into_iter().filter(|it| !it.is_from_owner());
+        let in_flight = &mut self.cores[reader].in_flight[owner];
+        in_flight.extend(sent.map(Sent::Message));
+        in_flight.push_back(Sent::Ended(upto));
+        self.coverage.ended += 1;
     }
 
     /// Delivers a message.
@@ -382,9 +382,9 @@ impl World {
         } = &mut self.cores[to];
         let now = exchange.epoch();
         let message = match sent {
-            Sent::Ended(upto) => return exchange.owner_ended(engine, from as u16, upto),
-            Sent::Message(EngineMessage::Ask { range, .. }) if ignores_epochs => {
-                EngineMessage::Ask { range, epoch: now }
+            Sent::Ended(upto) => return exchange.handle_owner_end(engine, from as u16, upto),
+            Sent::Message(EngineMessage::Request { range, .. }) if ignores_epochs => {
+                EngineMessage::Request { range, epoch: now }
             }
             Sent::Message(EngineMessage::Supply { range, rows, .. }) if ignores_epochs => {
                 EngineMessage::Supply {
@@ -407,7 +407,7 @@ impl World {
                 self.random.below(self.cores.len()),
             );
             for _ in 0..1 + self.random.below(3) {
-                if let Some(sent) = self.cores[to].coming[from].pop_front() {
+                if let Some(sent) = self.cores[to].in_flight[from].pop_front() {
                     self.arrive(to, from, sent);
                 }
             }
@@ -426,11 +426,11 @@ impl World {
     fn acknowledge(&mut self) {
         for round in 0.. {
             let cores = &self.cores;
-            self.unanswered.retain(|(core, change, sequence)| {
+            self.unacknowledged.retain(|(core, change, sequence)| {
                 let core = &cores[*core];
                 !core.engine.is_done(*change) || !core.exchange.is_acknowledged(*sequence)
             });
-            if self.unanswered.is_empty() {
+            if self.unacknowledged.is_empty() {
                 return;
             }
             assert!(round < 10_000, "seed {}: never acknowledged", self.seed);
@@ -469,7 +469,7 @@ impl World {
         let shard = self.cores[0].exchange.shard();
         match shard.owner_of_range(lo.as_bytes(), hi.as_bytes()) {
             // While a slot moves, it has no owner.
-            Owner::One(owner) if owner != NOBODY && self.random.chance(80) => usize::from(owner),
+            Owner::One(owner) if owner != NO_OWNER && self.random.chance(80) => usize::from(owner),
             // Any core can compute any range.
             _ => self.random.below(self.cores.len()),
         }
@@ -494,15 +494,15 @@ impl World {
             Ok(ReadOutcome::Done(())) => Some(Ok(rows)),
             Err(error) => Some(Err((rows, error))),
             Ok(ReadOutcome::Needs(needs)) if needs.steps.is_some() => {
-                self.seen.deferred += 1;
+                self.coverage.deferred += 1;
                 None
             }
             Ok(ReadOutcome::Needs(needs)) => {
-                supply(engine, &self.model, &needs.elsewhere);
-                self.seen.elsewhere += needs.elsewhere.len() as u64;
-                exchange.ask(engine, &needs.owned);
+                supply(engine, &self.model, &needs.external);
+                self.coverage.external += needs.external.len() as u64;
+                exchange.request(engine, &needs.remote);
                 assert!(!needs.is_empty(), "seed {}: waits for nothing", self.seed);
-                self.seen.waits += 1;
+                self.coverage.waits += 1;
                 None
             }
         }
@@ -545,7 +545,7 @@ impl World {
             ..Limits::default()
         };
         let limits = Limits {
-            in_all: limits.limit.filter(|_| self.random.chance(70)),
+            total_limit: limits.limit.filter(|_| self.random.chance(70)),
             ..limits
         };
         self.log
@@ -598,7 +598,7 @@ impl World {
 
 /// Reproduce one seed: `LARDER_SEED=17 cargo test -p larder-join shards`.
 #[test]
-fn shards_answer_as_one_engine_would() {
+fn shards_agree_with_one_engine() {
     let steps = std::env::var("LARDER_STEPS").map_or(80, |s| s.parse().unwrap());
     let seeds = match std::env::var("LARDER_SEED") {
         Ok(seed) => {
@@ -608,47 +608,48 @@ fn shards_answer_as_one_engine_would() {
         Err(_) if std::env::var("LARDER_SLOW_TESTS").is_ok() => 0..20_000,
         Err(_) => 0..1_500,
     };
-    let is_whole = seeds.end - seeds.start > 1;
-    let mut all = Seen::default();
+    let is_complete_run = seeds.end - seeds.start > 1;
+    let mut all = Coverage::default();
     for seed in seeds {
         let mut world = World::new(seed);
         world.run(steps);
-        all.supplies += world.seen.supplies;
-        all.changes += world.seen.changes;
-        all.unsubscribes += world.seen.unsubscribes;
-        all.waits += world.seen.waits;
-        all.elsewhere += world.seen.elsewhere;
-        all.deferred += world.seen.deferred;
-        all.broken += world.seen.broken;
-        all.moved += world.seen.moved;
-        all.withdrawn += world.seen.withdrawn;
-        all.restarted += world.seen.restarted;
-        all.ended += world.seen.ended;
+        all.supplies += world.coverage.supplies;
+        all.changes += world.coverage.changes;
+        all.unsubscribes += world.coverage.unsubscribes;
+        all.waits += world.coverage.waits;
+        all.external += world.coverage.external;
+        all.deferred += world.coverage.deferred;
+        all.broken += world.coverage.broken;
+        all.moved += world.coverage.moved;
+        all.withdrawn += world.coverage.withdrawn;
+        all.restarted += world.coverage.restarted;
+        all.ended += world.coverage.ended;
     }
-    if is_whole {
+    if is_complete_run {
         all.assert_moves();
-        let Seen {
+        let Coverage {
             supplies,
             changes,
             unsubscribes,
             waits,
-            elsewhere,
+            external: elsewhere,
             deferred,
             ..
         } = all;
         assert!(elsewhere > 500, "{elsewhere}");
         assert!(deferred > 1000, "{deferred}");
-        let told = format!("{supplies} supplies, {changes} changes, {unsubscribes}, {waits} waits");
+        let summary =
+            format!("{supplies} supplies, {changes} changes, {unsubscribes}, {waits} waits");
         assert!(
             supplies.min(changes).min(unsubscribes).min(waits) > 1000,
-            "{told}"
+            "{summary}"
         );
     }
 }
 
 /// Most rows of a range expire together, just when another core requests the range.
 #[test]
-fn an_owner_whose_rows_are_going_answers_with_those_that_stay() {
+fn an_owner_with_expiring_rows_supplies_the_remaining_ones() {
     let shards = [Shard::new(0, 2), Shard::new(1, 2)];
     let [mut owner, mut reader] = shards.clone().map(|shard| {
         let mut engine = Engine::new();
@@ -675,12 +676,12 @@ fn an_owner_whose_rows_are_going_answers_with_those_that_stay() {
             break;
         };
         assert!(round < 100, "never answered");
-        reader.1.ask(&mut reader.0, &needs.owned);
-        for message in reader.1.take_out(0) {
+        reader.1.request(&mut reader.0, &needs.remote);
+        for message in reader.1.drain_outgoing(0) {
             owner.1.receive(1, message);
         }
         owner.1.step(&mut owner.0, 20, 100);
-        for message in owner.1.take_out(1) {
+        for message in owner.1.drain_outgoing(1) {
             reader.1.receive(0, message);
         }
         reader.1.step(&mut reader.0, 20, 100);

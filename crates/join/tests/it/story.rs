@@ -5,17 +5,17 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, Error, KeyRange, Limits, LogEntry, ReadOutcome};
 
 /// An engine with a terse notation for commands.
-pub struct Told(pub Engine, pub u64);
+pub struct TestEngine(pub Engine, pub u64);
 
-pub fn told(joins: &[&str]) -> Told {
-    let mut told = Told(Engine::new(), 0);
+pub fn engine_with(joins: &[&str]) -> TestEngine {
+    let mut engine = TestEngine(Engine::new(), 0);
     for (number, join) in joins.iter().enumerate() {
-        told.0.create(&format!("j{number}"), join, 0).unwrap();
+        engine.0.create(&format!("j{number}"), join, 0).unwrap();
     }
-    told
+    engine
 }
 
-impl Told {
+impl TestEngine {
     pub fn put(&mut self, rows: &[(&str, &str)]) -> &mut Self {
         for (key, value) in rows {
             self.0
@@ -70,7 +70,7 @@ pub const TIMELINE: &str =
 
 #[test]
 fn a_timeline_is_computed_on_demand_and_kept_fresh() {
-    let mut t = told(&[TIMELINE]);
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|ann|bob", "1"), ("s|ann|cid", "1"), ("s|dan|bob", "1")]);
     t.put(&[
         ("p|bob|0001", "old"),
@@ -111,8 +111,8 @@ fn a_timeline_is_computed_on_demand_and_kept_fresh() {
 }
 
 #[test]
-fn a_checked_row_is_looked_at_when_somebody_reads_and_a_copied_one_at_once() {
-    let mut t = told(&[TIMELINE]);
+fn checked_rows_are_applied_on_read_and_copied_rows_immediately() {
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x"), ("p|cid|0002", "y")]);
     t.shows("t|ann|", &["t|ann|0001|bob x"]);
     let read = t.0.rows_read();
@@ -123,12 +123,12 @@ fn a_checked_row_is_looked_at_when_somebody_reads_and_a_copied_one_at_once() {
     assert_eq!(t.0.rows_read(), read, "no source was scanned");
     let all = ["t|ann|0001|bob x", "t|ann|0002|cid y", "t|ann|0003|bob z"];
     t.shows("t|ann|", &all);
-    assert_eq!(t.0.rows_read(), read + 1, "only the new one's post");
+    assert_eq!(t.0.rows_read(), read + 1, "only the post of the new author");
 }
 
 #[test]
-fn bounds_of_a_read_are_carried_to_the_sources() {
-    let mut t = told(&[TIMELINE]);
+fn bounds_of_a_read_limit_the_source_scans() {
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|ann|bob", ""), ("s|ann|cid", ""), ("s|annie|bob", "")]);
     for time in 0..100 {
         t.put(&[(&format!("p|bob|{time:04}"), "x")]);
@@ -142,12 +142,16 @@ fn bounds_of_a_read_are_carried_to_the_sources() {
     // Two subscriptions, the five newer posts of bob, and two of cid.
     assert_eq!(t.0.rows_read(), 2 + 5 + 2);
     assert_eq!(t.read("t|ann|0092", "t|ann|0099|c").len(), 8);
-    assert_eq!(t.0.rows_read(), 9 + 2 + 3, "only what lies before");
+    assert_eq!(
+        t.0.rows_read(),
+        9 + 2 + 3,
+        "only the rows before the filled range"
+    );
 }
 
 #[test]
 fn a_range_over_several_users_and_sub_tables() {
-    let mut t = told(&[TIMELINE]);
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|ann|bob", ""), ("s|cid|bob", ""), ("p|bob|0001", "x")]);
     t.shows("t|", &["t|ann|0001|bob x", "t|cid|0001|bob x"]);
     t.put(&[("p|bob|0002", "y"), ("s|dan|bob", "")]);
@@ -156,8 +160,8 @@ fn a_range_over_several_users_and_sub_tables() {
 }
 
 #[test]
-fn joins_of_joins_hear_of_changes_and_chained_counts_stay_right() {
-    let mut t = told(&[
+fn joins_of_joins_are_maintained_and_chained_counts_stay_correct() {
+    let mut t = engine_with(&[
         "a|<x> = copy base|<x>",
         "b|<x> = copy a|<x>",
         "votes|<author> = count v|<author>|<article>|<voter>",
@@ -173,9 +177,10 @@ fn joins_of_joins_hear_of_changes_and_chained_counts_stay_right() {
 }
 
 #[test]
-fn a_pulled_join_keeps_nothing() {
-    let mut t =
-        told(&["t|<user>|<time:4>|<poster> = pull check s|<user>|<poster> copy p|<poster>|<time>"]);
+fn a_pull_join_stores_nothing() {
+    let mut t = engine_with(&[
+        "t|<user>|<time:4>|<poster> = pull check s|<user>|<poster> copy p|<poster>|<time>",
+    ]);
     t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x")])
         .shows("t|ann|", &["t|ann|0001|bob x"]);
     let info = t.0.info("j0").unwrap();
@@ -185,8 +190,8 @@ fn a_pulled_join_keeps_nothing() {
 }
 
 #[test]
-fn a_snapshot_is_stale_for_its_time_and_no_longer() {
-    let mut t = told(&["c|<g>|<x:2> = snapshot 0.1 copy r|<g>|<x>"]);
+fn a_snapshot_is_stale_no_longer_than_its_age_limit() {
+    let mut t = engine_with(&["c|<g>|<x:2> = snapshot 0.1 copy r|<g>|<x>"]);
     t.put(&[("r|g|05", "a")]);
     assert_eq!(t.read("c|g|05", "c|g}"), ["c|g|05 a"]);
     t.put(&[("r|g|06", "b"), ("r|g|01", "c")]);
@@ -199,7 +204,7 @@ fn a_snapshot_is_stale_for_its_time_and_no_longer() {
 
 #[test]
 fn counts_sums_and_extremes_follow_updates_and_removals() {
-    let mut t = told(&[
+    let mut t = engine_with(&[
         "n|<g> = count v|<g>|<x>",
         "s|<g> = sum v|<g>|<x>",
         "lo|<g> = min v|<g>|<x>",
@@ -233,7 +238,7 @@ fn counts_sums_and_extremes_follow_updates_and_removals() {
 
 #[test]
 fn a_removed_row_that_is_not_the_extreme_changes_nothing() {
-    let mut t = told(&["hi|<g> = max v|<g>|<x>"]);
+    let mut t = engine_with(&["hi|<g> = max v|<g>|<x>"]);
     t.put(&[("v|a|1", "3"), ("v|a|2", "7")])
         .shows("hi|", &["hi|a 7"]);
     t.remove(&["v|a|1"]).shows("hi|", &["hi|a 7"]);
@@ -241,8 +246,8 @@ fn a_removed_row_that_is_not_the_extreme_changes_nothing() {
 }
 
 #[test]
-fn a_group_larger_than_what_is_remembered_is_read_again_when_it_drains() {
-    let mut t = told(&[
+fn a_drained_group_larger_than_its_stored_rows_is_recomputed() {
+    let mut t = engine_with(&[
         "lo|<g> = min v|<g>|<x:3>",
         "best|<g>|<rank:2>|<x> = top 2 v|<g>|<x>",
     ]);
@@ -261,7 +266,7 @@ fn a_group_larger_than_what_is_remembered_is_read_again_when_it_drains() {
 
 #[test]
 fn three_sources_and_changes_of_the_middle_one() {
-    let mut t = told(&[
+    let mut t = engine_with(&[
         "votes|<author> = check book|<author>|<book> check chapter|<book>|<ch> count vote|<ch>|<voter>",
     ]);
     t.put(&[
@@ -301,7 +306,7 @@ fn celebrities_by_four_joins_and_by_one() {
         "cs|<user>|<poster> = copy c|<poster> check s|<user>|<poster>",
         "t|<user>|<time:4>|<poster> = pull copy ct|<time>|<poster> check cs|<user>|<poster>",
     ];
-    let mut t = told(&four);
+    let mut t = engine_with(&four);
     t.put(&posts)
         .shows("t|ann|", &["t|ann|0001|bob b", "t|ann|0002|cel c"]);
     t.put(&[("cp|cel|0003", "d")])
@@ -311,9 +316,10 @@ fn celebrities_by_four_joins_and_by_one() {
 }
 
 #[test]
-fn auto_stops_copying_what_nobody_reads_and_starts_again() {
-    let mut t =
-        told(&["t|<user>|<time:4>|<poster> = auto check s|<user>|<poster> copy p|<poster>|<time>"]);
+fn auto_stops_copying_unread_rows_and_resumes() {
+    let mut t = engine_with(&[
+        "t|<user>|<time:4>|<poster> = auto check s|<user>|<poster> copy p|<poster>|<time>",
+    ]);
     for user in 0..50 {
         t.put(&[
             (&format!("s|u{user:02}|cel"), ""),
@@ -356,7 +362,7 @@ fn auto_stops_copying_what_nobody_reads_and_starts_again() {
 
 #[test]
 fn one_read_returns_a_page_of_interleaved_joins() {
-    let mut t = told(&[
+    let mut t = engine_with(&[
         "karma|<author> = count v|<author>|<seq>|<voter>",
         "page|<aid>|a = copy a|<aid>",
         "page|<aid>|c|<cid>|<who> = copy c|<aid>|<cid>|<who>",
@@ -383,7 +389,7 @@ fn one_read_returns_a_page_of_interleaved_joins() {
 
 #[test]
 fn unfollow_and_follow_between_two_reads() {
-    let mut t = told(&[TIMELINE]);
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|1|a", ""), ("p|a|0001", "x")])
         .shows("t|1|", &["t|1|0001|a x"]);
     t.remove(&["s|1|a"])
@@ -398,8 +404,8 @@ fn unfollow_and_follow_between_two_reads() {
 }
 
 #[test]
-fn a_sum_goes_down_when_a_checked_row_goes() {
-    let mut t = told(&["total|<u> = check s|<u>|<p> sum v|<p>|<n>"]);
+fn a_sum_decreases_when_a_checked_row_is_removed() {
+    let mut t = engine_with(&["total|<u> = check s|<u>|<p> sum v|<p>|<n>"]);
     t.put(&[
         ("s|1|a", ""),
         ("s|1|b", ""),
@@ -412,8 +418,8 @@ fn a_sum_goes_down_when_a_checked_row_goes() {
 }
 
 #[test]
-fn an_output_row_stays_while_one_of_its_sources_does() {
-    let mut t = told(&["known|<who> = copy met|<who>|<place>"]);
+fn an_output_row_exists_while_one_of_its_source_rows_does() {
+    let mut t = engine_with(&["known|<who> = copy met|<who>|<place>"]);
     t.put(&[("met|ann|x", "1"), ("met|ann|y", "2")])
         .shows("known|", &["known|ann 2"]);
     t.remove(&["met|ann|y"]).shows("known|", &["known|ann 1"]);
@@ -421,8 +427,8 @@ fn an_output_row_stays_while_one_of_its_sources_does() {
 }
 
 #[test]
-fn a_join_added_late_contributes_and_a_dropped_one_takes_its_rows_along() {
-    let mut t = told(&[
+fn an_added_join_contributes_rows_and_a_dropped_one_removes_them() {
+    let mut t = engine_with(&[
         "all|<k>|<x> = copy a|<k>|<x>",
         "seen|<x> = copy all|<k>|<x>",
     ]);
@@ -443,8 +449,8 @@ fn a_join_added_late_contributes_and_a_dropped_one_takes_its_rows_along() {
 }
 
 #[test]
-fn computed_tables_refuse_writes_by_name() {
-    let mut t = told(&[TIMELINE]);
+fn writes_to_computed_tables_are_rejected() {
+    let mut t = engine_with(&[TIMELINE]);
     for error in [
         t.0.put(b"t|ann|0001|bob", b"x", 0).unwrap_err(),
         t.0.remove(b"t|ann|0001|bob", 0).unwrap_err(),
@@ -473,8 +479,8 @@ fn computed_tables_refuse_writes_by_name() {
 }
 
 #[test]
-fn joins_that_cannot_be_are_refused_where_they_are_wrong() {
-    let mut t = told(&[
+fn errors_point_at_the_column_of_an_invalid_join() {
+    let mut t = engine_with(&[
         "b|<x> = copy a|<x>",
         "c|<x> = copy b|<x>",
         "pl|<x> = pull copy a|<x>",
@@ -488,20 +494,16 @@ fn joins_that_cannot_be_are_refused_where_they_are_wrong() {
             "{error}"
         );
     };
-    refused("a|<x> = copy c|<x>", 14, "would never end");
-    refused("d|<x> = copy d|<x>|<y>", 14, "would never end");
-    refused("own|<x> = copy a|<x>", 1, "holds rows of its own");
-    refused(
-        "e|<x> = copy pl|<x>",
-        14,
-        "cannot tell when its rows change",
-    );
-    refused("b|<x> = pull copy z|<x>", 1, "must hear of changes");
+    refused("a|<x> = copy c|<x>", 14, "is cyclic");
+    refused("d|<x> = copy d|<x>|<y>", 14, "is cyclic");
+    refused("own|<x> = copy a|<x>", 1, "contains base rows");
+    refused("e|<x> = copy pl|<x>", 14, "does not report changes");
+    refused("b|<x> = pull copy z|<x>", 1, "needs its changes");
 }
 
 #[test]
-fn a_sum_over_text_is_left_out_of_ranges_and_says_why_when_it_is_asked_for() {
-    let mut t = told(&["total|<g> = sum v|<g>|<x>"]);
+fn a_sum_over_text_is_omitted_from_ranges_and_a_get_returns_the_error() {
+    let mut t = engine_with(&["total|<g> = sum v|<g>|<x>"]);
     t.put(&[("v|a|1", "1"), ("v|b|1", "2")])
         .shows("total|", &["total|a 1", "total|b 2"]);
     t.put(&[("v|a|2", "many")]);
@@ -526,8 +528,8 @@ fn a_sum_over_text_is_left_out_of_ranges_and_says_why_when_it_is_asked_for() {
 
 /// As SQL's aggregates ignore NULL. A row of PostgreSQL without a value has an empty value here.
 #[test]
-fn an_empty_value_is_none_to_whatever_looks_at_values() {
-    let mut t = told(&[
+fn empty_values_are_ignored_by_aggregates_and_conditions() {
+    let mut t = engine_with(&[
         "sum|<g> = sum v|<g>|<x>",
         "avg|<g> = avg v|<g>|<x>",
         "min|<g> = min v|<g>|<x>",
@@ -566,7 +568,7 @@ fn an_empty_value_is_none_to_whatever_looks_at_values() {
 
 #[test]
 fn conditions_bound_values_and_slots() {
-    let mut t = told(&[
+    let mut t = engine_with(&[
         "good|<g> = check on|<g> where value = yes count v|<g>|<x> where value >= 5 and <x> < 5",
     ]);
     t.put(&[
@@ -585,11 +587,11 @@ fn conditions_bound_values_and_slots() {
 }
 
 #[test]
-fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
-    let mut t = told(&[TIMELINE]);
-    t.0.supply_from_elsewhere(b"s|").unwrap();
-    t.0.supply_from_elsewhere(b"p|").unwrap();
-    let mut asked = Vec::new();
+fn missing_ranges_are_requested_supplied_and_maintained() {
+    let mut t = engine_with(&[TIMELINE]);
+    t.0.declare_external(b"s|").unwrap();
+    t.0.declare_external(b"p|").unwrap();
+    let mut requested = Vec::new();
     loop {
         let outcome =
             t.0.range(b"t|ann|", b"t|ann}", Limits::default(), 0, &mut |_, _| {
@@ -599,8 +601,8 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
         let ReadOutcome::Needs(needs) = outcome else {
             break;
         };
-        asked.push(needs.elsewhere.len());
-        for range in needs.elsewhere {
+        requested.push(needs.external.len());
+        for range in needs.external {
             let all = [
                 ("p|bob|0001", "x"),
                 ("p|cid|0002", "y"),
@@ -615,9 +617,9 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
         }
     }
     assert_eq!(
-        asked,
+        requested,
         [1, 2],
-        "first whom ann follows, then all their posts at once"
+        "first ann's follows, then all their posts in one request"
     );
     t.put(&[("p|bob|0003", "z"), ("p|eve|0009", "not asked for")]);
     t.shows(
@@ -625,7 +627,7 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
         &["t|ann|0001|bob x", "t|ann|0002|cid y", "t|ann|0003|bob z"],
     );
     assert_eq!(t.0.supplied_rows(b"p|"), 3);
-    t.0.forget_supplied(&KeyRange::prefix(b"p|bob|"));
+    t.0.discard_supplied(&KeyRange::prefix(b"p|bob|"));
     assert!(matches!(
         t.0.get(b"t|ann|0001|bob", 0, &mut |_| {}),
         Ok(ReadOutcome::Needs(_))
@@ -633,8 +635,8 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
 }
 
 #[test]
-fn rows_expire_and_what_was_computed_from_them_goes_too() {
-    let mut t = told(&[TIMELINE]);
+fn expired_rows_are_removed_with_their_outputs() {
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x"), ("p|bob|0002", "y")]);
     assert!(t.0.expire(b"p|bob|0001", Some(500), 0).unwrap());
     t.shows("t|ann|", &["t|ann|0001|bob x", "t|ann|0002|bob y"]);
@@ -645,8 +647,8 @@ fn rows_expire_and_what_was_computed_from_them_goes_too() {
 }
 
 #[test]
-fn changes_are_told_once_and_computed_rows_never() {
-    let mut t = told(&[]);
+fn changes_of_base_rows_are_logged_once_and_computed_rows_never() {
+    let mut t = engine_with(&[]);
     t.0.record_changes(true);
     t.0.create("tl", TIMELINE, 0).unwrap();
     t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x")]);
@@ -678,15 +680,15 @@ fn changes_are_told_once_and_computed_rows_never() {
 
 #[test]
 fn explain_shows_the_plan_and_what_a_read_would_fill() {
-    let mut t = told(&[TIMELINE]);
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[("s|ann|bob", "")]);
     t.read("t|ann|0100", "t|ann}");
     let text = t.0.explain("j0", Some((b"t|ann|0050", b"t|ann}"))).unwrap();
     let expected = "\
 join j0: t|<user>|<time:4>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>
-mode push: filled on demand, then kept fresh by every write
+mode push: filled on demand, then maintained by every write
 1. check s|<user>|<poster>; its changes are applied when the range is read
-2. copy p|<poster>|<time>; its changes are applied at once
+2. copy p|<poster>|<time>; its changes are applied immediately
 rows: one for each combination of source rows; values are shared
 range t|ann|0050 to t|ann}
   <user> is ann
@@ -697,14 +699,14 @@ range t|ann|0050 to t|ann}
     assert_eq!(text, expected);
     for (lo, hi) in [("t|ann|0200", "t|ann|0150"), ("t|b", "p|b")] {
         let text = t.0.explain("j0", Some((lo.as_bytes(), hi.as_bytes())));
-        let said = format!("range {lo} to {hi}\n  no row of this join can be there\n");
-        assert!(text.unwrap().ends_with(&said));
+        let expected_text = format!("range {lo} to {hi}\n  the join has no rows in this range\n");
+        assert!(text.unwrap().ends_with(&expected_text));
     }
 }
 
 #[test]
 fn limits_reverse_reads_and_counts() {
-    let mut t = told(&[TIMELINE]);
+    let mut t = engine_with(&[TIMELINE]);
     t.put(&[
         ("s|ann|bob", ""),
         ("p|bob|0001", "x"),
@@ -716,7 +718,7 @@ fn limits_reverse_reads_and_counts() {
         limit: Some(2),
         reverse: true,
         keys_only: true,
-        in_all: None,
+        total_limit: None,
     };
     let _ =
         t.0.range(b"t|ann|", b"t|ann}", limits, 0, &mut |key, value| {
@@ -736,13 +738,13 @@ fn limits_reverse_reads_and_counts() {
 
 /// A write waits to reach three timelines when their join is dropped, and their lengths are read.
 #[test]
-fn what_a_dropped_join_has_yet_to_do_is_seen_by_nobody() {
-    let mut t = told(&[TIMELINE, "n|<user> = count t|<user>|<time>|<poster>"]);
+fn pending_changes_of_a_dropped_join_are_invisible() {
+    let mut t = engine_with(&[TIMELINE, "n|<user> = count t|<user>|<time>|<poster>"]);
     t.put(&[("s|ann|bob", ""), ("s|cid|bob", ""), ("s|dan|bob", "")]);
     t.shows("n|", &[]);
     t.0.set_step_rows(Some(1));
     t.put(&[("p|bob|0001", "x")]);
-    t.0.drop_join("j0").expect("it is there");
+    t.0.drop_join("j0").expect("it exists");
     t.shows("n|", &[]);
     while t.0.step(1) {}
     t.shows("n|", &[]);

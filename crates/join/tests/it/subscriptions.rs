@@ -5,32 +5,32 @@ use std::collections::BTreeSet;
 use larder_join::{Engine, ReadOutcome, Shard};
 
 use crate::random::Random;
-use crate::story::{TIMELINE, Told, told};
+use crate::story::{TIMELINE, TestEngine, engine_with};
 
 /// The rows that a subscriber knows only from reported changes.
 struct Mirror {
-    listener: u64,
-    beginning: String,
+    subscription: u64,
+    prefix: String,
     is_key: bool,
     keys: BTreeSet<String>,
 }
 
 impl Mirror {
-    fn new(t: &mut Told, beginning: &str, is_key: bool) -> Mirror {
+    fn new(t: &mut TestEngine, beginning: &str, is_key: bool) -> Mirror {
         let listener = t.0.subscribe(beginning.as_bytes(), is_key, t.1).unwrap();
         t.0.take_row_changes();
         let mut mirror = Mirror {
-            listener: listener.done().unwrap(),
-            beginning: beginning.to_owned(),
+            subscription: listener.done().unwrap(),
+            prefix: beginning.to_owned(),
             is_key,
             keys: BTreeSet::new(),
         };
-        mirror.keys = mirror.there(t);
+        mirror.keys = mirror.current_keys(t);
         mirror
     }
 
-    fn there(&self, t: &mut Told) -> BTreeSet<String> {
-        let lo = &self.beginning;
+    fn current_keys(&self, t: &mut TestEngine) -> BTreeSet<String> {
+        let lo = &self.prefix;
         let hi = if self.is_key {
             format!("{lo}\0")
         } else {
@@ -41,25 +41,25 @@ impl Mirror {
         rows.into_iter().map(key).collect()
     }
 
-    fn is_mine(&self, key: &str) -> bool {
+    fn covers(&self, key: &str) -> bool {
         if self.is_key {
-            key == self.beginning
+            key == self.prefix
         } else {
-            key.starts_with(&self.beginning)
+            key.starts_with(&self.prefix)
         }
     }
 }
 
 /// Lets the subscribers catch up, and checks that each mirror equals a read.
 #[track_caller]
-fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
+fn check(t: &mut TestEngine, mirrors: &mut [Mirror]) -> usize {
     for _ in 0..100 {
         let more = t.0.step(3);
-        let behind = t.0.subscriptions_behind();
-        if behind.is_empty() && !more {
+        let stale = t.0.stale_subscriptions();
+        if stale.is_empty() && !more {
             break;
         }
-        for listener in behind {
+        for listener in stale {
             assert_eq!(
                 t.0.refresh_subscription(listener, t.1),
                 Ok(ReadOutcome::Done(()))
@@ -67,12 +67,12 @@ fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
         }
     }
     let all = t.0.take_row_changes();
-    for heard in &all {
-        let key = String::from_utf8(heard.key.to_vec()).unwrap();
-        let mut mine = mirrors.iter_mut().filter(|m| m.is_mine(&key)).peekable();
-        assert!(mine.peek().is_some(), "nobody listens to {key}");
+    for change in &all {
+        let key = String::from_utf8(change.key.to_vec()).unwrap();
+        let mut mine = mirrors.iter_mut().filter(|m| m.covers(&key)).peekable();
+        assert!(mine.peek().is_some(), "no subscription covers {key}");
         for mirror in mine {
-            if heard.is_there {
+            if change.exists {
                 mirror.keys.insert(key.clone());
             } else {
                 assert!(mirror.keys.remove(&key), "{key} was not there")
@@ -80,17 +80,17 @@ fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
         }
     }
     for mirror in mirrors {
-        let there = mirror.there(t);
-        assert_eq!(mirror.keys, there, "{}", mirror.beginning);
+        let current = mirror.current_keys(t);
+        assert_eq!(mirror.keys, current, "{}", mirror.prefix);
     }
     all.len()
 }
 
 #[test]
-fn what_is_heard_is_what_a_reader_sees_change() {
+fn reported_changes_equal_the_differences_between_reads() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
-        let mut t = told(&[
+        let mut t = engine_with(&[
             TIMELINE,
             "n|<poster> = count p|<poster>|<time>",
             "m|<user>|<poster> = check s|<user>|<poster> max n|<poster>",
@@ -101,7 +101,7 @@ fn what_is_heard_is_what_a_reader_sees_change() {
         }
         let users = ["ann", "bob", "cid"];
         let mut mirrors = Vec::new();
-        let mut heard = 0;
+        let mut reported = 0;
         for _ in 0..300 {
             t.1 += 1;
             let (user, poster) = (random.pick(&users), random.pick(&users));
@@ -121,17 +121,17 @@ fn what_is_heard_is_what_a_reader_sees_change() {
                 }
                 9 if mirrors.len() < 5 => mirrors.push(Mirror::new(&mut t, "n|bob", true)),
                 10 if mirrors.len() > 2 => {
-                    let gone = mirrors.swap_remove(random.below(mirrors.len()));
-                    t.0.unsubscribe(gone.listener);
+                    let removed = mirrors.swap_remove(random.below(mirrors.len()));
+                    t.0.unsubscribe(removed.subscription);
                     t.0.take_row_changes();
                 }
                 _ => t.0.evict_all(),
             }
-            heard += check(&mut t, &mut mirrors);
+            reported += check(&mut t, &mut mirrors);
         }
-        assert!(heard > 50, "seed {seed}: {heard}");
+        assert!(reported > 50, "seed {seed}: {reported}");
         for mirror in mirrors {
-            t.0.unsubscribe(mirror.listener);
+            t.0.unsubscribe(mirror.subscription);
         }
         // Nothing is pinned any more, so everything can be evicted, in order of dependency.
         (0..8).for_each(|_| t.0.evict_all());
@@ -142,8 +142,8 @@ fn what_is_heard_is_what_a_reader_sees_change() {
 }
 
 #[test]
-fn who_cannot_be_told_is_refused_and_a_dropped_join_leaves_nothing() {
-    let mut t = told(&[
+fn impossible_subscriptions_are_rejected_and_a_dropped_join_leaves_nothing() {
+    let mut t = engine_with(&[
         "a|<x> = pull copy p|<x>",
         "b|<x> = snapshot 5 copy p|<x>",
         "c|<x> = copy p|<x>",
@@ -165,7 +165,7 @@ fn who_cannot_be_told_is_refused_and_a_dropped_join_leaves_nothing() {
 
 /// A shard does not report changes of its replicas; their owner does.
 #[test]
-fn copies_of_other_shards_rows_are_not_heard() {
+fn changes_of_replicas_are_not_reported() {
     let owner = (0..2).find(|&own| Shard::new(own, 2).owns(b"p|1")).unwrap();
     for index in 0..2 {
         let mut engine = Engine::new();
@@ -177,10 +177,10 @@ fn copies_of_other_shards_rows_are_not_heard() {
 }
 
 #[test]
-fn else_says_what_a_row_that_is_not_there_reads_as() {
-    let mut t = told(&["n|<x>|all = count p|<x>|<y> else 0", "c|<x> = copy p|<x>|1"]);
+fn else_defines_the_value_of_an_absent_row() {
+    let mut t = engine_with(&["n|<x>|all = count p|<x>|<y> else 0", "c|<x> = copy p|<x>|1"]);
     t.put(&[("p|1|1", "v")]);
-    let otherwise = |t: &Told, key: &str| t.0.otherwise(key.as_bytes()).map(<[u8]>::to_vec);
+    let otherwise = |t: &TestEngine, key: &str| t.0.else_value(key.as_bytes()).map(<[u8]>::to_vec);
     assert_eq!(otherwise(&t, "n|2|all"), Some(b"0".to_vec()));
     for other in ["n|2|some", "n|2", "n|", "n", "c|2", "p|2|1", "none|1"] {
         assert_eq!(otherwise(&t, other), None, "{other}");
@@ -192,8 +192,8 @@ fn else_says_what_a_row_that_is_not_there_reads_as() {
         ("n|<x> = count p|<x> else 0 0", 21),
         ("n|<x> = else 0", 15),
     ] {
-        let told = t.0.create("wrong", wrong, 0).unwrap_err();
-        assert_eq!(told.column, column, "{wrong}: {told}");
+        let error = t.0.create("wrong", wrong, 0).unwrap_err();
+        assert_eq!(error.column, column, "{wrong}: {error}");
     }
     t.0.create("quoted", "q|<x> = max p|<x>|<y> else 'no such'", 0)
         .unwrap();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_journal::{
-    AppendOutcome, Entry, Fsync, Journal, Options, Producer, SnapshotMaker, SnapshotNext,
-    SnapshotPart, Syncer, Ticket, Writer,
+    AppendOutcome, Entry, Fsync, Journal, Options, Producer, SnapshotPart, SnapshotStep,
+    SnapshotWriter, Syncer, Ticket, Writer,
 };
 
 use crate::model_disk::{ModelDisk, Random};
@@ -68,7 +68,7 @@ struct Run {
     syncer: Syncer,
     cores: Vec<Core>,
     walks: Vec<Walk>,
-    maker: Option<SnapshotMaker>,
+    maker: Option<SnapshotWriter>,
     stats: Stats,
 }
 
@@ -135,7 +135,7 @@ impl Run {
             16..=17 => self.walk(),
             18 => {
                 if let Some(maker) = &mut self.maker
-                    && maker.step() == SnapshotNext::Ended
+                    && maker.step() == SnapshotStep::Ended
                 {
                     self.maker = None;
                     self.walks.clear();
@@ -160,7 +160,7 @@ impl Run {
             }
         }
         if let Some(journal) = &self.journal {
-            self.stats.troubles += u64::from(journal.trouble().is_some());
+            self.stats.troubles += u64::from(journal.write_failure().is_some());
             let failure = journal.failure();
             assert!(failure.is_none() || self.disk.crashed(), "{failure:?}");
         }
@@ -275,7 +275,7 @@ impl Run {
     fn forget(&mut self) {
         let now = self.disk_now();
         for core in &mut self.cores {
-            let durable = core.producer.durable();
+            let durable = core.producer.durable_ticket();
             for possible in &mut core.possible {
                 if possible.acknowledged.is_none()
                     && core.producer.outcome(possible.ticket) == AppendOutcome::Done
@@ -337,7 +337,7 @@ impl Run {
                 Err(error) => assert!(self.disk.crashed(), "{error}; {:?}", self.disk.names()),
             }
         };
-        self.stats.cuts += u64::from(recovery.cut.is_some());
+        self.stats.cuts += u64::from(recovery.torn_tail.is_some());
         self.stats.from_snapshots += u64::from(recovery.snapshot_bytes > 0);
         assert!(!self.disk.names().iter().any(|name| name.ends_with(".tmp")));
         for core in &mut self.cores {
@@ -373,7 +373,7 @@ impl Run {
 fn check(fsync: Fsync, first_seed: u64, runs: u64) -> Stats {
     let mut all = Stats::default();
     for seed in first_seed..first_seed + runs {
-        let told = Told(seed);
+        let guard = PrintSeedOnPanic(seed);
         let mut run = Run::start(seed, fsync);
         for _ in 0..6 {
             // At a random moment, or at each of the next few operations.
@@ -399,15 +399,15 @@ fn check(fsync: Fsync, first_seed: u64, runs: u64) -> Stats {
         all.troubles += run.stats.troubles;
         // The run's journal ends like in a crash.
         std::mem::forget(run.journal.take());
-        std::mem::forget(told);
+        std::mem::forget(guard);
     }
     eprintln!("{fsync:?}: {all:?}");
     all
 }
 
-struct Told(u64);
+struct PrintSeedOnPanic(u64);
 
-impl Drop for Told {
+impl Drop for PrintSeedOnPanic {
     fn drop(&mut self) {
         eprintln!("seed {}", self.0);
     }
@@ -422,7 +422,7 @@ fn runs() -> u64 {
 }
 
 #[test]
-fn nothing_acknowledged_under_always_is_lost_in_any_crash() {
+fn no_crash_loses_acknowledged_writes_under_always() {
     let stats = check(Fsync::Always, 1, runs());
     // The test would be weak if crashes had nothing to destroy.
     assert!(stats.crashes >= 4000 && stats.cuts > 100 && stats.lost > 1000);
@@ -431,14 +431,14 @@ fn nothing_acknowledged_under_always_is_lost_in_any_crash() {
 }
 
 #[test]
-fn a_crash_under_everysec_loses_the_last_second_at_most_and_a_kill_nothing_acknowledged() {
+fn under_everysec_a_crash_loses_at_most_the_last_second_and_a_kill_nothing() {
     let stats = check(Fsync::EverySecond, 1_000_000, runs());
     assert!(stats.kept > 1000 && stats.troubles > 1000);
     assert!(stats.cuts > 100 && stats.lost > 1000 && stats.from_snapshots > 300);
 }
 
 #[test]
-fn a_crash_under_no_leaves_whole_batches_up_to_some_moment_and_a_kill_loses_nothing_acknowledged() {
+fn under_no_a_crash_leaves_complete_batches_up_to_a_point_and_a_kill_loses_nothing() {
     let stats = check(Fsync::No, 2_000_000, runs());
     assert!(stats.kept > 1000 && stats.troubles > 1000);
     assert!(stats.cuts > 100 && stats.lost > 1000 && stats.from_snapshots > 300);

@@ -43,12 +43,12 @@ fn killed_log(puts: u32, fsync: Fsync) -> (ModelDisk, PathBuf) {
 fn check_corrupted(disk: &ModelDisk, file: &Path, words: &str) {
     match Rows::replayed(disk, Path::new("j")) {
         Err(error @ Error::Corrupted { .. }) => {
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(
-                told.contains(file.to_str().unwrap())
-                    && told.contains("at byte")
-                    && told.contains(words),
-                "{told}"
+                message.contains(file.to_str().unwrap())
+                    && message.contains("at byte")
+                    && message.contains(words),
+                "{message}"
             );
         }
         other => panic!("{other:?}"),
@@ -59,9 +59,9 @@ fn check_corrupted(disk: &ModelDisk, file: &Path, words: &str) {
 fn a_flipped_bit_anywhere_in_a_closed_journal_is_found() {
     let (disk, rows) = example();
     for name in disk.names() {
-        let whole = disk.contents(&path(&name));
-        for at in 0..whole.len() {
-            let mut bytes = whole.clone();
+        let original = disk.contents(&path(&name));
+        for at in 0..original.len() {
+            let mut bytes = original.clone();
             bytes[at] ^= 1 << (at % 8);
             disk.put(&path(&name), &bytes);
             match Rows::replayed(&disk, Path::new("j")) {
@@ -70,31 +70,31 @@ fn a_flipped_bit_anywhere_in_a_closed_journal_is_found() {
                 }
                 // The record of the newest log is optional; a damaged one is ignored.
                 Ok((read, recovery)) if name == "newest-log" => {
-                    assert_eq!((read, recovery.cut), (rows.clone(), None));
+                    assert_eq!((read, recovery.torn_tail), (rows.clone(), None));
                 }
                 other => panic!("{name}, byte {at}: {other:?}"),
             }
         }
-        disk.put(&path(&name), &whole);
+        disk.put(&path(&name), &original);
     }
     Rows::replayed(&disk, Path::new("j")).unwrap();
 }
 
 #[test]
-fn a_flipped_bit_in_a_killed_log_is_damage_before_the_last_frame_and_a_told_cut_in_it() {
+fn a_flipped_bit_in_a_killed_log_is_damage_or_a_reported_torn_tail() {
     let (disk, log) = killed_log(10, Fsync::Always);
-    let whole = disk.contents(&log);
-    let frame = (whole.len() - 64) / 10;
-    for at in 0..whole.len() {
-        let mut bytes = whole.clone();
+    let original = disk.contents(&log);
+    let frame = (original.len() - 64) / 10;
+    for at in 0..original.len() {
+        let mut bytes = original.clone();
         bytes[at] ^= 1 << (at % 8);
         disk.put(&log, &bytes);
         match Rows::replayed(&disk, Path::new("j")) {
-            Err(Error::Corrupted { .. }) => assert!(at < whole.len() - frame),
+            Err(Error::Corrupted { .. }) => assert!(at < original.len() - frame),
             Ok((rows, recovery)) => {
-                assert!(at >= whole.len() - frame, "byte {at} was acknowledged");
+                assert!(at >= original.len() - frame, "byte {at} was acknowledged");
                 assert_eq!(rows.rows.len(), 9);
-                assert_eq!(recovery.cut.unwrap().bytes, frame as u64);
+                assert_eq!(recovery.torn_tail.unwrap().bytes, frame as u64);
             }
             Err(error) => panic!("{error}"),
         }
@@ -102,13 +102,13 @@ fn a_flipped_bit_in_a_killed_log_is_damage_before_the_last_frame_and_a_told_cut_
 }
 
 #[test]
-fn a_log_cut_at_any_byte_keeps_its_whole_frames_and_goes_on() {
+fn a_log_truncated_at_any_byte_keeps_its_complete_frames() {
     let (disk, log) = killed_log(10, Fsync::No);
-    let whole = disk.contents(&log);
-    let frame = (whole.len() - 64) / 10;
-    for size in 64..whole.len() {
+    let original = disk.contents(&log);
+    let frame = (original.len() - 64) / 10;
+    for size in 64..original.len() {
         let disk = ModelDisk::new(3);
-        disk.put(&log, &whole[..size]);
+        disk.put(&log, &original[..size]);
         let mut rows = Rows::default();
         let disk = Arc::new(disk);
         let options = Options::default();
@@ -119,19 +119,19 @@ fn a_log_cut_at_any_byte_keeps_its_whole_frames_and_goes_on() {
             .unwrap();
         assert_eq!(rows.rows.len(), (size - 64) / frame);
         let torn = (size - 64) % frame;
-        assert_eq!(recovery.cut.map_or(0, |cut| cut.bytes), torn as u64);
+        assert_eq!(recovery.torn_tail.map_or(0, |cut| cut.bytes), torn as u64);
         journal.close_stepped(&mut writer).unwrap();
-        let (again, recovery) = Rows::replayed(disk.as_ref(), Path::new("j")).unwrap();
+        let (replayed, recovery) = Rows::replayed(disk.as_ref(), Path::new("j")).unwrap();
         assert_eq!(
-            (again, recovery.cut),
+            (replayed, recovery.torn_tail),
             (rows, None),
-            "what was cut stays cut"
+            "the truncated bytes do not return"
         );
     }
 }
 
 #[test]
-fn a_hole_in_what_was_never_synced_is_a_torn_tail() {
+fn a_hole_in_unsynced_bytes_is_a_torn_tail() {
     // There was no sync between these frames: the disk may write the second and not the first.
     let (disk, log) = killed_log(10, Fsync::No);
     let mut bytes = disk.contents(&log);
@@ -140,11 +140,11 @@ fn a_hole_in_what_was_never_synced_is_a_torn_tail() {
     disk.put(&log, &bytes);
     let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert_eq!(rows.rows.len(), 4);
-    assert_eq!(recovery.cut.unwrap().bytes, 6 * frame as u64);
+    assert_eq!(recovery.torn_tail.unwrap().bytes, 6 * frame as u64);
 }
 
 #[test]
-fn blocks_of_an_older_file_do_not_come_back_to_life() {
+fn blocks_of_an_older_file_are_not_replayed() {
     // A file in reused blocks: the bytes of a newer log, followed by those of an older and longer one, whose frames
     // have the right sequence number, size and position.
     let (old, log) = killed_log(10, Fsync::Always);
@@ -175,11 +175,11 @@ fn blocks_of_an_older_file_do_not_come_back_to_life() {
     disk.put(&log, &bytes);
     let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert_eq!(rows.rows.keys().collect::<Vec<_>>(), [&b"new!".to_vec()]);
-    assert_eq!(recovery.cut.unwrap().bytes, 9 * frame as u64);
+    assert_eq!(recovery.torn_tail.unwrap().bytes, 9 * frame as u64);
 }
 
 #[test]
-fn frames_that_have_moved_are_no_frames() {
+fn moved_frames_are_invalid() {
     let (disk, log) = killed_log(10, Fsync::Always);
     let mut bytes = disk.contents(&log);
     let frame = (bytes.len() - 64) / 10;
@@ -188,11 +188,11 @@ fn frames_that_have_moved_are_no_frames() {
     // The frames after the gap are at the wrong offset: they prove nothing and are reported as truncated.
     let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert_eq!(rows.rows.len(), 3);
-    assert_eq!(recovery.cut.unwrap().bytes, 6 * frame as u64);
+    assert_eq!(recovery.torn_tail.unwrap().bytes, 6 * frame as u64);
 }
 
 #[test]
-fn missing_and_foreign_files_are_named() {
+fn errors_name_missing_and_foreign_files() {
     let (disk, _) = example();
     let log = path("log-0000000002");
     let snapshot = path("snapshot-0000000002");
@@ -209,7 +209,7 @@ fn missing_and_foreign_files_are_named() {
     // Another journal's log under this one's name.
     let (other, other_log) = killed_log(3, Fsync::Always);
     disk.put(&log, &other.contents(&other_log));
-    check_corrupted(&disk, &log, "under another's name");
+    check_corrupted(&disk, &log, "the name of another file");
     disk.put(&log, &log_bytes);
 
     disk.put(&path("log-0000000004"), &log_bytes);
@@ -227,18 +227,18 @@ fn missing_and_foreign_files_are_named() {
 
 /// Wherever it is truncated: without the record this is indistinguishable from a crash.
 #[test]
-fn a_log_that_was_cut_after_an_orderly_close_is_damage() {
+fn a_log_truncated_after_an_orderly_close_is_damage() {
     let (disk, rows) = example();
     let log = path("log-0000000002");
-    let whole = disk.contents(&log);
-    for size in 64..whole.len() {
-        disk.put(&log, &whole[..size]);
+    let original = disk.contents(&log);
+    for size in 64..original.len() {
+        disk.put(&log, &original[..size]);
         check_corrupted(&disk, &log, "the journal was closed in order");
     }
-    let longer = [&whole[..], &[0]].concat();
+    let longer = [&original[..], &[0]].concat();
     disk.put(&log, &longer);
-    check_corrupted(&disk, &log, "bytes behind the log's end");
-    disk.put(&log, &whole);
+    check_corrupted(&disk, &log, "bytes after the log's end");
+    disk.put(&log, &original);
     assert_eq!(Rows::replayed(&disk, Path::new("j")).unwrap().0, rows);
     // A journal of an earlier version has no record and opens as before.
     disk.delete(&path("newest-log"));
@@ -246,7 +246,7 @@ fn a_log_that_was_cut_after_an_orderly_close_is_damage() {
 }
 
 #[test]
-fn a_missing_newest_log_is_named() {
+fn the_error_names_a_missing_newest_log() {
     // After an orderly close...
     let (disk, _) = killed_log(3, Fsync::Always);
     let open = |disk: &ModelDisk| {
@@ -263,7 +263,7 @@ fn a_missing_newest_log_is_named() {
     let bytes = disk.contents(&newest);
     disk.delete(&newest);
     check_corrupted(&disk, &newest, "it was the newest log");
-    assert!(open(&disk).is_err(), "the start is refused");
+    assert!(open(&disk).is_err(), "the start fails");
     disk.put(&newest, &bytes);
     // ... after a crash, and if no other log is left.
     std::mem::forget(open(&disk).unwrap());
@@ -275,7 +275,7 @@ fn a_missing_newest_log_is_named() {
 
 /// A server of an earlier version continued the journal and did not update the record.
 #[test]
-fn a_record_that_is_older_than_the_newest_log_is_no_damage() {
+fn a_record_older_than_the_newest_log_is_accepted() {
     let (disk, log) = killed_log(3, Fsync::Always);
     let record = disk.contents(&path("newest-log"));
     let (journal, mut writer, _) = Journal::open_stepped(
@@ -320,7 +320,7 @@ fn a_snapshot_whose_log_ends_too_early_is_damage() {
         part.finish(&mut producer);
     }
     writer.step();
-    while maker.step() != larder_journal::SnapshotNext::Ended {}
+    while maker.step() != larder_journal::SnapshotStep::Ended {}
     std::mem::forget(journal);
     let log = path("log-0000000002");
     let bytes = disk.contents(&log);
@@ -329,7 +329,7 @@ fn a_snapshot_whose_log_ends_too_early_is_damage() {
 }
 
 #[test]
-fn a_damaged_snapshot_says_where_the_same_rows_still_are() {
+fn the_error_of_a_damaged_snapshot_names_the_logs_with_the_same_rows() {
     let (disk, _) = example();
     // The state after a crash between a snapshot's rename and the removal of the files that it replaces.
     let (older, log) = killed_log(1, Fsync::Always);
@@ -342,7 +342,7 @@ fn a_damaged_snapshot_says_where_the_same_rows_still_are() {
 }
 
 #[test]
-fn nothing_is_changed_by_reading() {
+fn reading_changes_nothing() {
     let (disk, log) = killed_log(3, Fsync::Always);
     let bytes = disk.contents(&log);
     disk.put(&log, &bytes[..bytes.len() - 1]);

@@ -58,7 +58,7 @@ fn child() {
     }
     drop(parts);
     put(2);
-    assert!(journal.trouble().is_none() && journal.failure().is_none());
+    assert!(journal.write_failure().is_none() && journal.failure().is_none());
     limit_descriptors(1024);
     for part in journal.begin_snapshot(1).unwrap() {
         let mut part = part;
@@ -81,15 +81,15 @@ fn child() {
 }
 
 #[test]
-fn without_descriptors_writes_go_on_and_with_them_snapshots_too() {
+fn without_descriptors_writes_continue_and_snapshots_resume_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "descriptors::child", "--test-threads=1"])
         .env(FOLDER, folder.path())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}");
+    let message = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{message}");
     let mut entries = 0;
     larder_journal::replay(&larder_journal::RealDisk, folder.path(), &mut |_| {
         entries += 1;

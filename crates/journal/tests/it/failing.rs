@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use larder_journal::{
-    AppendOutcome, Entry, Error, Failure, Fsync, Journal, LastSnapshot, Next, Options, Producer,
-    SnapshotNext, Writer,
+    AppendOutcome, Entry, Error, Failure, Fsync, Journal, LastSnapshot, Options, Producer,
+    SnapshotStep, Writer, WriterStep,
 };
 
 use crate::model_disk::{ModelDisk, Random};
@@ -42,7 +42,7 @@ fn put(key: &[u8]) -> Entry<'_> {
 }
 
 #[test]
-fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
+fn a_failed_sync_stops_the_journal_without_a_retry() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
     let done = producer.append(put(b"done")).unwrap();
@@ -55,29 +55,32 @@ fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
 
     // The first operation of a step is the write, the second the sync.
     disk.fail_at(2, EIO);
-    assert_eq!(writer.step(), Next::Stop);
+    assert_eq!(writer.step(), WriterStep::Stop);
     let not_done = producer.append(put(b"not done")).unwrap_err();
     assert_eq!(producer.outcome(done), AppendOutcome::Done);
     assert_eq!(producer.outcome(unknown), AppendOutcome::Unknown);
     assert!(matches!(not_done, Error::Stopped(_)));
-    let told = not_done.to_string();
-    assert!(told.contains("cannot sync j/log-0000000001"), "{told}");
+    let message = not_done.to_string();
     assert!(
-        told.contains("writes are refused until a restart"),
-        "{told}"
+        message.contains("cannot sync j/log-0000000001"),
+        "{message}"
+    );
+    assert!(
+        message.contains("rejects writes until a restart"),
+        "{message}"
     );
 
     let operations = disk.operations();
-    assert_eq!(writer.step(), Next::Stop);
+    assert_eq!(writer.step(), WriterStep::Stop);
     producer.commit();
     assert_eq!(
         journal.sizes().backlog_bytes,
         0,
-        "nothing is kept for later"
+        "no write is held for later"
     );
     assert!(journal.begin_snapshot_stepped(1).is_err());
     assert!(journal.close_stepped(&mut writer).is_err());
-    assert_eq!(disk.operations(), operations, "nothing is tried again");
+    assert_eq!(disk.operations(), operations, "no operation is retried");
 
     // The machine crashes. Acknowledged writes survive.
     disk.restart(&mut Random::new(3));
@@ -89,14 +92,14 @@ fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
 /// The fsync problem that PostgreSQL discovered in 2018: the kernel shows bytes that a sync failed to write, and
 /// reports success for the next sync.
 #[test]
-fn what_a_start_finds_after_a_failed_sync_is_written_once_more_before_it_counts() {
+fn a_start_after_a_failed_sync_rewrites_the_bytes_that_it_replays() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
     producer.append(put(b"k")).unwrap();
     producer.commit();
     disk.advance(Duration::from_secs(1));
     disk.fail_at(1, EIO);
-    assert_eq!(writer.step(), Next::Stop);
+    assert_eq!(writer.step(), WriterStep::Stop);
     drop((producer, journal));
     disk.restart_process();
     let (journal, _, _) = open(&disk, Fsync::EverySecond);
@@ -108,7 +111,7 @@ fn what_a_start_finds_after_a_failed_sync_is_written_once_more_before_it_counts(
 }
 
 #[test]
-fn a_write_or_sync_that_the_disk_does_not_complete_shows_for_how_long() {
+fn the_duration_of_a_stalled_write_or_sync_is_reported() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
     let mut syncer = writer.split_syncs();
@@ -130,7 +133,7 @@ fn a_write_or_sync_that_the_disk_does_not_complete_shows_for_how_long() {
 }
 
 #[test]
-fn a_full_disk_holds_writes_back_and_they_are_done_once_when_there_is_room() {
+fn writes_held_by_a_full_disk_are_done_once_when_there_is_room() {
     for fsync in [Fsync::Always, Fsync::EverySecond, Fsync::No] {
         for errno in [ENOSPC, EIO, EROFS] {
             let disk = ModelDisk::new(1);
@@ -143,13 +146,16 @@ fn a_full_disk_holds_writes_back_and_they_are_done_once_when_there_is_room() {
                 let next = writer.step();
                 let done = producer.outcome(tickets[n as usize]) == AppendOutcome::Done;
                 assert_eq!(done, !(10..20).contains(&n), "{n}");
-                match journal.trouble() {
+                match journal.write_failure() {
                     None => assert!(done),
                     Some((error, _)) => {
                         assert!(!done);
                         assert_eq!(error.is_disk_full(), errno == ENOSPC);
-                        assert!(matches!(next, Next::WaitUntil(_)), "{next:?}");
-                        assert!(producer.has_room(), "nobody is to wait to be refused");
+                        assert!(matches!(next, WriterStep::WaitUntil(_)), "{next:?}");
+                        assert!(
+                            producer.has_room(),
+                            "a core does not wait for the rejection"
+                        );
                     }
                 }
             }
@@ -173,21 +179,21 @@ fn a_full_disk_holds_writes_back_and_they_are_done_once_when_there_is_room() {
 }
 
 #[test]
-fn a_journal_closed_while_its_disk_is_full_says_so() {
+fn closing_a_journal_on_a_full_disk_reports_the_error() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
     disk.fill(Some(ENOSPC));
     let ticket = producer.append(put(b"k")).unwrap();
     producer.commit();
     assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
-    let told = journal.close_stepped(&mut writer).unwrap_err();
-    assert!(told.is_disk_full(), "{told}");
+    let message = journal.close_stepped(&mut writer).unwrap_err();
+    assert!(message.is_disk_full(), "{message}");
     assert_eq!(producer.outcome(ticket), AppendOutcome::Unknown);
 }
 
 /// A lack of descriptors or disk space for it must not affect the open log.
 #[test]
-fn a_log_goes_on_when_the_next_one_cannot_be_made() {
+fn a_log_continues_when_the_next_one_cannot_be_created() {
     for errno in [EMFILE, ENOSPC] {
         for operation in 1..=4 {
             let disk = ModelDisk::new(1);
@@ -202,12 +208,12 @@ fn a_log_goes_on_when_the_next_one_cannot_be_made() {
                 _ => disk.fail_at(operation, errno),
             }
             writer.step();
-            assert!(journal.trouble().is_none() && journal.failure().is_none());
-            assert_eq!(maker.step(), SnapshotNext::Ended);
+            assert!(journal.write_failure().is_none() && journal.failure().is_none());
+            assert_eq!(maker.step(), SnapshotStep::Ended);
             match journal.last_snapshot() {
                 Some(LastSnapshot::Failed(error)) => {
                     assert!(
-                        error.to_string().contains("no new log can begin"),
+                        error.to_string().contains("a new log cannot be created"),
                         "{error}"
                     );
                 }
@@ -229,7 +235,7 @@ fn a_log_goes_on_when_the_next_one_cannot_be_made() {
                 part.finish(&mut producer);
             }
             writer.step();
-            while maker.step() != SnapshotNext::Ended {}
+            while maker.step() != SnapshotStep::Ended {}
             assert_eq!(
                 disk.names(),
                 ["log-0000000002", "newest-log", "snapshot-0000000002"]
@@ -254,12 +260,12 @@ fn a_log_that_has_ended_waits_for_the_next_ones_name() {
         // Create, write, sync; sync, write the end, sync; rename, sync the folder.
         disk.fail_at(operation, EIO);
         writer.step();
-        assert!(journal.trouble().is_some());
+        assert!(journal.write_failure().is_some());
         let ticket = producer.append(put(b"b")).unwrap();
         producer.commit();
         assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
         writer.step();
-        assert!(journal.trouble().is_none());
+        assert!(journal.write_failure().is_none());
         assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
         drop((parts, producer));
         journal.close_stepped(&mut writer).unwrap();
@@ -269,7 +275,7 @@ fn a_log_that_has_ended_waits_for_the_next_ones_name() {
 }
 
 #[test]
-fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
+fn under_everysec_and_no_a_reply_waits_for_the_write_to_the_system() {
     for fsync in [Fsync::EverySecond, Fsync::No] {
         let disk = ModelDisk::new(1);
         let (journal, mut writer, mut producer) = open(&disk, fsync);
@@ -278,7 +284,7 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
         // The core writes it itself, without waiting for the writer's thread.
         producer.commit();
         assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
-        assert_eq!(producer.durable().0, 0);
+        assert_eq!(producer.durable_ticket().0, 0);
         // But not while a sync is in progress, which may delay a write.
         let mut syncer = writer.split_syncs();
         producer.append(put(b"l")).unwrap();
@@ -295,7 +301,10 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
         writer.step();
         assert_eq!(producer.outcome(second), AppendOutcome::Done);
         assert!(syncer.step());
-        assert!(producer.durable() < second, "the sync had begun before it");
+        assert!(
+            producer.durable_ticket() < second,
+            "the sync had begun before it"
+        );
         let third = producer.append(put(b"n")).unwrap();
         producer.commit();
         assert_eq!(producer.outcome(third), AppendOutcome::Done);
@@ -308,7 +317,7 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
 }
 
 #[test]
-fn a_failure_at_any_operation_loses_nothing_acknowledged() {
+fn a_failure_at_any_operation_loses_no_acknowledged_write() {
     let mut stopped = 0;
     for operation in 1..200 {
         for errno in [EIO, ENOSPC] {
@@ -365,7 +374,7 @@ fn a_failure_at_any_operation_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_snapshot_that_fails_leaves_the_journal_going_and_waits_before_the_next() {
+fn a_failed_snapshot_leaves_the_journal_running_and_delays_the_next() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
     let fill = |producer: &mut Producer, writer: &mut Writer, bytes: usize| {
@@ -375,11 +384,11 @@ fn a_snapshot_that_fails_leaves_the_journal_going_and_waits_before_the_next() {
         producer.commit();
         writer.step();
     };
-    assert!(!journal.wants_snapshot());
+    assert!(!journal.is_snapshot_due());
     fill(&mut producer, &mut writer, 4000);
-    assert!(journal.wants_snapshot());
+    assert!(journal.is_snapshot_due());
     let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
-    assert!(!journal.wants_snapshot(), "one is being made");
+    assert!(!journal.is_snapshot_due(), "one is being made");
     assert!(journal.begin_snapshot_stepped(1).is_err());
     for mut part in parts {
         part.add(put(b"k")).unwrap();
@@ -387,23 +396,26 @@ fn a_snapshot_that_fails_leaves_the_journal_going_and_waits_before_the_next() {
     }
     writer.step();
     disk.fail_at(1, ENOSPC);
-    assert_eq!(maker.step(), SnapshotNext::Ended);
+    assert_eq!(maker.step(), SnapshotStep::Ended);
     match journal.last_snapshot() {
         Some(LastSnapshot::Failed(error)) => assert!(error.is_disk_full(), "{error}"),
         other => panic!("{other:?}"),
     }
     assert!(!disk.names().iter().any(|name| name.ends_with(".tmp")));
     assert!(journal.failure().is_none());
-    assert!(!journal.wants_snapshot(), "not at once again");
+    assert!(
+        !journal.is_snapshot_due(),
+        "it is not due immediately after a failure"
+    );
     fill(&mut producer, &mut writer, 4000);
-    assert!(journal.wants_snapshot());
+    assert!(journal.is_snapshot_due());
     let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
     for mut part in parts {
         part.add(put(b"k")).unwrap();
         part.finish(&mut producer);
     }
     writer.step();
-    while maker.step() != SnapshotNext::Ended {}
+    while maker.step() != SnapshotStep::Ended {}
     assert!(matches!(
         journal.last_snapshot(),
         Some(LastSnapshot::Made { rows: 1, .. })
@@ -438,7 +450,7 @@ fn logs_and_snapshots_stay_in_proportion_to_the_rows() {
         }
         producer.commit();
         writer.step();
-        if journal.wants_snapshot() {
+        if journal.is_snapshot_due() {
             let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
             for mut part in parts {
                 for n in 0..KEYS {
@@ -447,7 +459,7 @@ fn logs_and_snapshots_stay_in_proportion_to_the_rows() {
                 part.finish(&mut producer);
             }
             writer.step();
-            while maker.step() != SnapshotNext::Ended {}
+            while maker.step() != SnapshotStep::Ended {}
             snapshots += 1;
         }
         let sizes = journal.sizes();
@@ -461,7 +473,7 @@ fn logs_and_snapshots_stay_in_proportion_to_the_rows() {
 }
 
 #[test]
-fn a_slow_disk_presses_back_and_calls_when_there_is_room() {
+fn a_slow_disk_applies_back_pressure_and_notifies_when_there_is_room() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, _) = open(&disk, Fsync::Always);
     let calls = Arc::new(AtomicU64::new(0));
@@ -483,7 +495,7 @@ fn a_slow_disk_presses_back_and_calls_when_there_is_room() {
 }
 
 #[test]
-fn everysec_takes_no_more_writes_once_the_oldest_unsynced_one_is_a_second_old() {
+fn everysec_has_no_room_once_the_oldest_unsynced_write_is_a_second_old() {
     let disk = ModelDisk::new(1);
     let (_journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
     let ticket = producer.append(put(b"key")).unwrap();
@@ -491,10 +503,13 @@ fn everysec_takes_no_more_writes_once_the_oldest_unsynced_one_is_a_second_old() 
     assert_eq!(
         producer.outcome(ticket),
         AppendOutcome::Done,
-        "accepted at once"
+        "accepted immediately"
     );
-    assert_eq!(writer.step(), Next::WaitUntil(Duration::from_millis(500)));
-    assert_eq!(producer.durable().0, 0);
+    assert_eq!(
+        writer.step(),
+        WriterStep::WaitUntil(Duration::from_millis(500))
+    );
+    assert_eq!(producer.durable_ticket().0, 0);
     let syncs = disk.syncs();
     disk.advance(Duration::from_millis(499));
     writer.step();
@@ -504,13 +519,13 @@ fn everysec_takes_no_more_writes_once_the_oldest_unsynced_one_is_a_second_old() 
     disk.advance(Duration::from_millis(501));
     assert!(!producer.has_room());
     writer.step();
-    assert_eq!(producer.durable(), ticket);
+    assert_eq!(producer.durable_ticket(), ticket);
     assert!(producer.has_room());
     assert_eq!(disk.syncs(), syncs + 1);
 }
 
 #[test]
-fn one_sync_serves_all_that_has_gathered() {
+fn one_sync_covers_all_pending_commits() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut first) = open(&disk, Fsync::Always);
     let mut second = journal.producer(|| ());
@@ -531,11 +546,11 @@ fn one_sync_serves_all_that_has_gathered() {
             .iter()
             .all(|t| first.outcome(*t) == AppendOutcome::Done)
     );
-    assert_eq!(second.durable(), second.last());
+    assert_eq!(second.durable_ticket(), second.last_ticket());
 }
 
 #[test]
-fn a_batch_that_is_not_ended_leaves_nothing() {
+fn a_batch_dropped_before_its_end_is_discarded() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
     producer.append(put(b"before")).unwrap();
@@ -560,7 +575,7 @@ fn a_batch_that_is_not_ended_leaves_nothing() {
 }
 
 #[test]
-fn a_closed_journal_refuses() {
+fn a_closed_journal_rejects_appends() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut producer) = open(&disk, Fsync::No);
     producer.append(put(b"k")).unwrap();

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_journal::{Entry, Fsync, Journal, Options, RealDisk, SnapshotNext};
+use larder_journal::{Entry, Fsync, Journal, Options, RealDisk, SnapshotStep};
 
 use crate::model_disk::ModelDisk;
 use crate::rows::Rows;
 
 fn golden() -> PathBuf {
-    larder_testing::golden("journal-1")
+    larder_testing::golden_path("journal-1")
 }
 
 /// Returns a snapshot, a log with every kind of entry after it, and the resulting rows.
@@ -60,7 +60,7 @@ pub fn example() -> (ModelDisk, Rows) {
     }
     part.finish(&mut producer);
     writer.step();
-    while maker.step() != SnapshotNext::Ended {}
+    while maker.step() != SnapshotStep::Ended {}
 
     let entries = [
         Entry::Put {
@@ -111,7 +111,7 @@ pub fn example() -> (ModelDisk, Rows) {
 }
 
 #[test]
-fn the_golden_journal_is_read_and_written_as_ever() {
+fn the_golden_journal_is_read_and_reproduced() {
     let (disk, rows) = example();
     let bless = std::env::var_os("LARDER_BLESS").is_some();
     if bless {
@@ -131,5 +131,5 @@ fn the_golden_journal_is_read_and_written_as_ever() {
     let (read, recovery) = Rows::replayed(&RealDisk, &golden()).unwrap();
     assert_eq!(read, rows);
     assert_eq!((recovery.snapshot_rows, recovery.log_entries), (20, 10));
-    assert_eq!(recovery.cut, None);
+    assert_eq!(recovery.torn_tail, None);
 }

@@ -46,7 +46,7 @@ fn put(producer: &mut Producer, batch: Option<u64>, key: &[u8], value: u64) -> T
 }
 
 #[test]
-fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
+fn a_batch_of_two_cores_is_recovered_completely_or_not_at_all() {
     let (mut kept, mut dropped) = (0, 0);
     for seed in 0..400 {
         let mut random = Random::new(seed);
@@ -84,7 +84,7 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
                             let batch = batches.remove(at);
                             cores.iter_mut().for_each(Producer::commit);
                             let number = batch.number;
-                            let entry = Entry::Kept { batch: number };
+                            let entry = Entry::Commit { batch: number };
                             ended.push((batch.keys, cores[0].append(entry).unwrap()));
                         }
                     }
@@ -148,7 +148,7 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
 
 /// A part in an older log whose batch ends in the next one; and one whose batch never ends.
 #[test]
-fn batches_end_in_a_later_log_or_are_abandoned_by_the_next_start() {
+fn batches_end_in_a_later_log_or_are_aborted_by_the_next_start() {
     let disk = ModelDisk::new(1);
     let (journal, mut writer, mut cores) = open(&disk, &mut Rows::default());
     let (first, second) = (cores[0].new_shared_batch(), cores[0].new_shared_batch());
@@ -159,7 +159,7 @@ fn batches_end_in_a_later_log_or_are_abandoned_by_the_next_start() {
     // An abandoned snapshot leaves a new log.
     let (parts, _maker) = journal.begin_snapshot_stepped(1).unwrap();
     writer.step();
-    cores[1].append(Entry::Kept { batch: first }).unwrap();
+    cores[1].append(Entry::Commit { batch: first }).unwrap();
     cores[1].commit();
     std::mem::forget((journal, parts));
     for start in 0..3 {
@@ -180,7 +180,7 @@ fn batches_end_in_a_later_log_or_are_abandoned_by_the_next_start() {
         let path = Path::new("j").join(name);
         let file = larder_journal::Disk::open(&disk, &path).unwrap();
         larder_journal::scan_log(&path, file.as_ref(), &mut |entry| {
-            abandoned += u32::from(matches!(entry, Entry::Abandoned { .. }));
+            abandoned += u32::from(matches!(entry, Entry::Abort { .. }));
         })
         .unwrap();
     }

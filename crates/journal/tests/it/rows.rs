@@ -45,7 +45,7 @@ impl Rows {
             Entry::Position { source, position } => {
                 self.positions.insert(source.to_vec(), position.to_vec());
             }
-            Entry::Part { .. } | Entry::Kept { .. } | Entry::Abandoned { .. } => {
+            Entry::Part { .. } | Entry::Commit { .. } | Entry::Abort { .. } => {
                 unreachable!("the journal resolves them")
             }
             Entry::Space { .. } | Entry::Slot { .. } => {

@@ -35,7 +35,7 @@ fn read(folder: &Path) -> Rows {
 
 /// Three cores write and add their rows to snapshots concurrently; nothing is lost over restarts.
 #[test]
-fn cores_write_while_snapshots_are_made_and_every_start_finds_all() {
+fn concurrent_writes_during_snapshots_are_all_recovered() {
     for fsync in [Fsync::Always, Fsync::EverySecond, Fsync::No] {
         let folder = tempfile::tempdir().unwrap();
         let mut all = Rows::default();
@@ -46,7 +46,7 @@ fn cores_write_while_snapshots_are_made_and_every_start_finds_all() {
             })
             .unwrap();
             assert!(found == all, "{fsync:?}, start {start}");
-            assert_eq!(recovery.cut, None);
+            assert_eq!(recovery.torn_tail, None);
             assert!(recovery.log_bytes < 4_000_000, "logs stay bounded");
             let slots = Slots::default();
             let cores: Vec<Rows> = std::thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) 
                 }
                 std::thread::yield_now();
             };
-            give(part, &rows, &mut producer);
+            write_part(part, &rows, &mut producer);
             if name == 0 {
                 // The next snapshot may not start before this one has ended.
                 match journal.wait_for_snapshot() {
@@ -112,7 +112,7 @@ fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) 
             }
         }
     }
-    let last = producer.last();
+    let last = producer.last_ticket();
     producer.wait_durable(last).unwrap();
     assert_eq!(producer.outcome(last), AppendOutcome::Done);
     rows
@@ -121,7 +121,7 @@ fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) 
 /// The first core stores each core's part here.
 type Slots = [Mutex<Option<SnapshotPart>>; 3];
 
-fn give(mut part: SnapshotPart, rows: &Rows, producer: &mut Producer) {
+fn write_part(mut part: SnapshotPart, rows: &Rows, producer: &mut Producer) {
     for (key, (value, _)) in &rows.rows {
         part.add(put(key, value)).unwrap();
     }
@@ -129,11 +129,11 @@ fn give(mut part: SnapshotPart, rows: &Rows, producer: &mut Producer) {
 }
 
 #[test]
-fn under_always_the_waker_is_called_when_a_reply_may_go() {
+fn under_always_the_waker_is_called_when_a_write_is_durable() {
     let folder = tempfile::tempdir().unwrap();
     let (journal, recovery) =
         Journal::open(folder.path(), options(Fsync::Always), &mut |_| ()).unwrap();
-    assert!(recovery.new);
+    assert!(recovery.is_new);
     let (called, calls) = std::sync::mpsc::channel();
     let mut producer = journal.producer(move || {
         let _ = called.send(());
@@ -156,18 +156,18 @@ fn under_always_the_waker_is_called_when_a_reply_may_go() {
 }
 
 #[test]
-fn a_folder_is_open_once() {
+fn a_folder_can_be_opened_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Journal::open(folder.path(), options(Fsync::No), &mut |_| ());
     let first = open().unwrap();
-    let told = open().err().unwrap().to_string();
-    assert!(told.contains("open in another process"), "{told}");
+    let message = open().err().unwrap().to_string();
+    assert!(message.contains("open in another process"), "{message}");
     drop(first);
     open().unwrap();
 }
 
 #[test]
-fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot() {
+fn starts_without_writes_leave_one_log_and_starts_with_writes_make_a_snapshot_due() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Journal::open(folder.path(), options(Fsync::No), &mut |_| ()).unwrap();
     for _ in 0..5 {
@@ -184,7 +184,7 @@ fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 71);
     let (journal, _) = open();
-    assert!(journal.wants_snapshot());
+    assert!(journal.is_snapshot_due());
     let mut producer = journal.producer(|| ());
     for mut part in journal.begin_snapshot(1).unwrap() {
         part.add(put(b"k", b"v")).unwrap();
@@ -194,7 +194,7 @@ fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot
         Some(LastSnapshot::Made { rows: 1, .. }) => {}
         other => panic!("{other:?}"),
     }
-    assert!(!journal.wants_snapshot());
+    assert!(!journal.is_snapshot_due());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     journal.close().unwrap();
     assert_eq!(read(folder.path()).rows.len(), 1);
@@ -202,11 +202,11 @@ fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot
 
 /// Needs to mount a small file system, which requires root.
 #[test]
-fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
+fn a_full_disk_delays_writes_and_then_has_each_once() {
     for fsync in [Fsync::Always, Fsync::EverySecond] {
         let folder = tempfile::tempdir().unwrap();
         let Some(disk) = SmallDisk::mount(folder.path().join("disk"), "size=2m") else {
-            return larder_testing::cannot("mount a small file system (it takes root)");
+            return larder_testing::report_unsupported("mount a small file system (it takes root)");
         };
         let journal_folder = disk.path.join("journal");
         let (journal, _) = Journal::open(&journal_folder, options(fsync), &mut |_| ()).unwrap();
@@ -221,7 +221,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
             tickets.push(producer.append(put(&key, &[7; 1000])).unwrap());
             producer.commit();
             while producer.outcome(tickets[tickets.len() - 1]) != AppendOutcome::Done {
-                if let Some((error, _)) = journal.trouble() {
+                if let Some((error, _)) = journal.write_failure() {
                     break 'full error;
                 }
                 calls.recv().unwrap();
@@ -230,7 +230,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
         };
         assert!(error.is_disk_full(), "{error}");
         assert!((1500..2100).contains(&acknowledged), "{acknowledged}");
-        let last = producer.last();
+        let last = producer.last_ticket();
         assert_eq!(producer.outcome(last), AppendOutcome::Pending);
 
         disk.resize("size=8m");
@@ -238,7 +238,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
             calls.recv().unwrap();
         }
         // The journal updates this just after the write, and calls again.
-        while journal.trouble().is_some() {
+        while journal.write_failure().is_some() {
             calls.recv().unwrap();
         }
         let ticket = producer.append(put(b"again", b"v")).unwrap();
@@ -294,7 +294,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_slow_core_is_called_for_room() {
+fn a_waiting_core_is_notified_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     // Each write waits for its sync, so entries arrive much faster than they are written.
     let options = Options {

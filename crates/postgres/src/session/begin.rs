@@ -25,14 +25,14 @@ pub(super) async fn begin_stream(
     options: &Options,
     pool: &Pool,
     stats: &Stats,
-    kept: Option<ResumePoint>,
+    resume_point: Option<ResumePoint>,
 ) -> Result<(ReplicationClient, (String, u32), Lsn, bool), Error> {
     let name = options.permanent_slot.clone();
     let slot = name.clone().unwrap_or_else(slot::temporary_name);
     let address = &options.address;
     let mut config = address.replication(&slot, &options.publication).await?;
-    if let Some(kept) = &kept {
-        config = config.with_start_lsn(WireLsn::from_u64(kept.position));
+    if let Some(resume_point) = &resume_point {
+        config = config.with_start_lsn(WireLsn::from_u64(resume_point.position));
     }
     let mut client = ReplicationClient::connect_gated(config)
         .await
@@ -43,9 +43,9 @@ pub(super) async fn begin_stream(
         .map_err(|e| replication_failed(&e))?;
     let system = (identity.system_id, identity.timeline);
     let mut resumed_at = None;
-    if let (Some(name), Some(kept)) = (&name, &kept) {
-        if slot::can_resume(&mut client, name, kept, &system).await? {
-            resumed_at = Some(kept.position);
+    if let (Some(name), Some(resume_point)) = (&name, &resume_point) {
+        if slot::can_resume(&mut client, name, resume_point, &system).await? {
+            resumed_at = Some(resume_point.position);
         } else {
             // The stream starts at another position, so it needs a connection that was not configured with the position
             // of the lost one.
@@ -75,7 +75,7 @@ pub(super) async fn begin_stream(
     };
     client.start().await.map_err(|e| replication_failed(&e))?;
     client.wait_started().await.map_err(|error| {
-        let message = format!("PostgreSQL does not begin the replication: {error}");
+        let message = format!("PostgreSQL cannot start the replication: {error}");
         if error.is_server() && resumed_at.is_none() {
             Error::Setup(message)
         } else {

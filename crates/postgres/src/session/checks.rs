@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Done, Session};
+use super::{Session, WorkOutcome};
 use crate::changes::Altered;
 use crate::database::Event;
 use crate::error::Error;
@@ -63,7 +63,7 @@ impl Session {
     ///
     /// # Errors
     /// The session must end now.
-    pub(super) fn renew_behind(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+    pub(super) fn end_when_renewable(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         match &mut self.renewed_at {
             None => return Ok(()),
             Some(at) if *at == 0 => *at = snapshot.xmax,
@@ -120,7 +120,7 @@ impl Session {
 
     /// Discards a range whose rows may have changed without notification.
     pub(super) fn forget(&mut self, range: Range, sink: &dyn Fn(Event)) {
-        self.merge.disturb(&range);
+        self.merge.invalidate(&range);
         sink(Event::Forget {
             ranges: vec![range],
         });
@@ -130,7 +130,7 @@ impl Session {
         let silence = self.last_message_at.elapsed();
         if silence >= self.options.silence_timeout {
             return Err(Error::Unreachable(format!(
-                "nothing came from PostgreSQL for {} seconds",
+                "PostgreSQL sent nothing for {} seconds",
                 silence.as_secs()
             )));
         }
@@ -149,10 +149,10 @@ impl Session {
 
     /// Starts a query of PostgreSQL's position and of the versions of its catalogs.
     pub(super) fn check_versions(&mut self) {
-        self.beats_under_way += 1;
-        let (pool, look) = (self.pool.clone(), self.verified.look.clone());
+        self.beats_in_flight += 1;
+        let (pool, version_query) = (self.pool.clone(), self.verified.version_query.clone());
         self.work.push(Box::pin(async move {
-            Done::Beat(work::beat(&pool, &look).await)
+            WorkOutcome::Beat(work::beat(&pool, &version_query).await)
         }));
     }
 
@@ -165,19 +165,19 @@ impl Session {
         self.work.push(Box::pin(async move {
             let connection = match pool.get().await {
                 Ok(connection) => connection,
-                Err(error) => return Done::Verified(Err(error)),
+                Err(error) => return WorkOutcome::Verified(Err(error)),
             };
             let verified =
                 verify(connection.client(), &options.mappings, &options.publication).await;
-            connection.give_back();
-            Done::Verified(verified)
+            connection.release();
+            WorkOutcome::Verified(verified)
         }));
     }
 
     /// Returns the time at which PostgreSQL must be made to advance the stream.
     pub(super) fn nudge_at(&self) -> Option<Instant> {
         let since = self.awaited_since.filter(|_| !self.is_nudging)?;
-        self.merge.awaited().map(|_| since + NUDGE_AFTER)
+        self.merge.awaited_position().map(|_| since + NUDGE_AFTER)
     }
 
     pub(super) fn nudge(&mut self) {
@@ -188,7 +188,7 @@ impl Session {
         self.work.push(Box::pin(async move {
             // Success is visible in the stream.
             let _ = work::nudge(&pool).await;
-            Done::Nudged
+            WorkOutcome::NudgeSent
         }));
     }
 }

@@ -21,7 +21,7 @@ use crate::connect::Pool;
 use crate::database::{Event, Options, Reply, Request, ResumePoint};
 use crate::error::{Error, replication_failed};
 use crate::mapping::{Mapping, Misfit};
-use crate::merge::{LoadId, Loaded, Merge, Ready};
+use crate::merge::{LoadId, Loaded, Merge, MergeOutput};
 use crate::pgoutput;
 use crate::range::Range;
 use crate::snapshot::Lsn;
@@ -31,39 +31,39 @@ use crate::work::{self, Beat, CommittedWrite, Written};
 use begin::{begin_stream, settle};
 
 /// Maximum number of changes in one part of a transaction that is too large to be passed on in one step.
-const PART: usize = 1024;
+const PART_CHANGES_MAX: usize = 1024;
 /// Maximum number of bytes of the keys and values of one transaction that is passed on in one step.
 const BATCH_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of stream events received before loads, writes and timers are served.
-const EVENTS_A_TURN: usize = 256;
+const EVENTS_PER_TURN: usize = 256;
 /// Maximum number of changes that were passed on but not applied. A single transaction that is passed on in one step
 /// may have more.
-const CREDIT: usize = 16 * PART;
-const NUDGE_AGAIN: Duration = Duration::from_millis(50);
-const BEAT_EVERY: Duration = Duration::from_secs(1);
-const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(2);
+const CREDIT: usize = 16 * PART_CHANGES_MAX;
+const NUDGE_INTERVAL: Duration = Duration::from_millis(50);
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+const LOAD_RETRY_DELAY: Duration = Duration::from_millis(2);
 
 /// The reason for the end of a session.
 pub struct End {
     pub error: Error,
     /// The state from which a permanent slot can resume.
-    pub kept: Option<ResumePoint>,
+    pub resume_point: Option<ResumePoint>,
     /// The connection works, but a change of the tables or the publication requires a new slot.
     pub needs_new_stream: bool,
 }
 
-enum Done {
+enum WorkOutcome {
     Loaded(LoadId, Result<Loaded, Error>),
     Wrote(u64, Result<CommittedWrite, Error>),
     Beat(Result<Beat, Error>),
-    Nudged,
+    NudgeSent,
     Verified(Result<Verified, Error>),
     /// A transaction that was passed on in parts is visible completely. The values are its number of changes and its
     /// start.
     Settled(u64, Instant),
 }
 
-type Work = Pin<Box<dyn Future<Output = Done>>>;
+type Work = Pin<Box<dyn Future<Output = WorkOutcome>>>;
 
 pub struct Session {
     options: Arc<Options>,
@@ -102,7 +102,7 @@ pub struct Session {
     /// transaction is known.
     renewed_at: Option<u64>,
     beats: u64,
-    beats_under_way: u32,
+    beats_in_flight: u32,
 }
 
 impl Session {
@@ -111,21 +111,23 @@ impl Session {
         options: Arc<Options>,
         pool: Arc<Pool>,
         stats: Arc<Stats>,
-        kept: Option<ResumePoint>,
+        resume_point: Option<ResumePoint>,
     ) -> Result<Session, Error> {
         let connection = pool.get().await?;
         let verified = verify(connection.client(), &options.mappings, &options.publication).await;
         let verified = verified?;
-        connection.give_back();
+        connection.release();
         // Commits during a period with incomplete publication are not in the slot's log.
-        let is_complete = |kept: &ResumePoint| {
-            let needing = verified.needing_new_stream(&kept.verified);
-            verified.is_published_as(&kept.verified) && needing.is_empty()
+        let is_complete = |resume_point: &ResumePoint| {
+            let needing = verified.needing_new_stream(&resume_point.verified);
+            verified.is_published_as(&resume_point.verified) && needing.is_empty()
         };
-        let kept = kept.filter(is_complete);
-        let before = kept.as_ref().map(|kept| kept.verified.clone());
+        let resume_point = resume_point.filter(is_complete);
+        let before = resume_point
+            .as_ref()
+            .map(|resume_point| resume_point.verified.clone());
         let (client, system, position, is_resumed) =
-            begin_stream(&options, &pool, &stats, kept).await?;
+            begin_stream(&options, &pool, &stats, resume_point).await?;
         settle(&pool).await?;
         let tables = verified.tables.iter().filter(|t| t.fault.is_none());
         let numbered = tables.map(|table| (table.number, table.mapping.clone()));
@@ -164,7 +166,7 @@ impl Session {
             needs_new_stream: false,
             renewed_at: None,
             beats: 0,
-            beats_under_way: 0,
+            beats_in_flight: 0,
         })
     }
 
@@ -186,19 +188,19 @@ impl Session {
         for done in self.loads.drain().flat_map(|(_, all)| all) {
             let _ = done.send(Err(error.clone()));
         }
-        let unknown = Error::Unknown(format!("whether the write was made is unknown: {error}"));
+        let unknown = Error::Unknown(format!("the write may have been executed: {error}"));
         for (_, done) in self.writes.drain() {
             let _ = done.send(Err(unknown.clone()));
         }
         let unseen = Error::Unknown(format!(
-            "the write is in PostgreSQL, and when reads show it is unknown: {error}"
+            "the write was committed in PostgreSQL, but reads may not include it yet: {error}"
         ));
         for (_, (_, done)) in self.committed.drain() {
             let _ = done.send(Err(unseen.clone()));
         }
-        let can_go_on =
+        let can_resume =
             self.options.permanent_slot.is_some() && matches!(error, Error::Unreachable(_));
-        let kept = can_go_on.then(|| ResumePoint {
+        let resume_point = can_resume.then(|| ResumePoint {
             system: self.system.clone(),
             position: self.merge.position(),
             verified: self.verified.clone(),
@@ -209,7 +211,7 @@ impl Session {
         self.client.abort();
         End {
             error,
-            kept,
+            resume_point,
             needs_new_stream: self.needs_new_stream,
         }
     }
@@ -219,7 +221,7 @@ impl Session {
         requests: &mut mpsc::UnboundedReceiver<Request>,
         sink: &dyn Fn(Event),
     ) -> Result<(), Error> {
-        let mut beat = tokio::time::interval(BEAT_EVERY);
+        let mut beat = tokio::time::interval(BEAT_INTERVAL);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.report_tables();
         self.stats.begin_at(self.merge.position());
@@ -249,13 +251,13 @@ impl Session {
         sink: &dyn Fn(Event),
     ) -> Result<(), Error> {
         let mut next = Some(event);
-        for _ in 0..EVENTS_A_TURN {
+        for _ in 0..EVENTS_PER_TURN {
             let Some(event) = next else { break };
             let event = event.map_err(|error| replication_failed(&error))?;
             let ended = || Error::Unreachable("PostgreSQL ended the replication".to_owned());
             self.receive(event.ok_or_else(ended)?, sink).await?;
             // Loads and writes that wait for the stream are served between two transactions.
-            if !self.in_transaction && self.merge.is_awaited() {
+            if !self.in_transaction && self.merge.has_pending() {
                 break;
             }
             next = self.client.recv().now_or_never();
@@ -312,17 +314,17 @@ impl Session {
         self.settling += 1;
         let (done, seen) = oneshot::channel();
         let written = Written { rows: 0, sum: None };
-        sink(Event::Seen { written, done });
+        sink(Event::WriteVisible { written, done });
         self.work.push(Box::pin(async move {
             // On shutdown, the sender is dropped.
             let _ = seen.await;
-            Done::Settled(changes, since)
+            WorkOutcome::Settled(changes, since)
         }));
     }
 
     fn note_position(&mut self) {
         let position = self.merge.position();
-        self.stats.set_handed_on(position);
+        self.stats.set_delivered(position);
         self.client.update_applied_lsn(WireLsn::from_u64(position));
     }
 
@@ -346,7 +348,7 @@ impl Session {
         if !altered.is_empty() {
             self.exclude_altered(altered);
         }
-        if self.translator.take_described_again() && self.beats_under_way == 0 {
+        if self.translator.take_redescribed() && self.beats_in_flight == 0 {
             self.check_versions();
         }
     }
@@ -355,7 +357,7 @@ impl Session {
     fn batch_max(&self) -> usize {
         match self.parts {
             None => usize::try_from(self.options.atomic_changes_max).unwrap_or(usize::MAX),
-            Some(_) => PART - 1,
+            Some(_) => PART_CHANGES_MAX - 1,
         }
     }
 
@@ -365,26 +367,26 @@ impl Session {
         let changes = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
         if self.parts.is_none() {
-            return self.hand_on(changes, position, sink).await;
+            return self.deliver(changes, position, sink).await;
         }
         // At the end of a transaction, the remaining changes form one part, the only one with the transaction's
         // position.
         let mut changes = changes.into_iter();
         while changes.len() > 0 {
-            let part = changes.by_ref().take(PART).collect();
-            self.hand_on(part, position, sink).await;
+            let part = changes.by_ref().take(PART_CHANGES_MAX).collect();
+            self.deliver(part, position, sink).await;
         }
     }
 
-    async fn hand_on(&mut self, changes: Vec<Change>, position: Lsn, sink: &dyn Fn(Event)) {
+    async fn deliver(&mut self, changes: Vec<Change>, position: Lsn, sink: &dyn Fn(Event)) {
         if changes.is_empty() {
             return;
         }
-        let wanted = changes.len().min(CREDIT) as u32;
+        let permits = changes.len().min(CREDIT) as u32;
         // Cannot fail: the semaphore is never closed.
-        if let Ok(room) = self.credit.clone().acquire_many_owned(wanted).await {
+        if let Ok(permit) = self.credit.clone().acquire_many_owned(permits).await {
             Stats::add(&self.stats.changes, changes.len() as u64);
-            let credit = Credit::new(self.stats.clone(), position, room);
+            let credit = Credit::new(self.stats.clone(), position, permit);
             sink(Event::Apply { changes, credit });
         }
     }
@@ -394,9 +396,9 @@ impl Session {
         if !self.batch.is_empty() {
             return;
         }
-        for ready in self.merge.take_ready() {
+        for ready in self.merge.take_outputs() {
             match ready {
-                Ready::Supply {
+                MergeOutput::Supply {
                     load,
                     core,
                     ranges,
@@ -411,19 +413,19 @@ impl Session {
                         done,
                     });
                 }
-                Ready::Again { load } => {
+                MergeOutput::Retry { load } => {
                     Stats::add(&self.stats.loads_repeated, 1);
-                    self.merge.begin_again(load);
-                    self.load(load, LOAD_AGAIN_AFTER);
+                    self.merge.restart_load(load);
+                    self.load(load, LOAD_RETRY_DELAY);
                 }
-                Ready::Seen { wait } => {
+                MergeOutput::WriteVisible { wait } => {
                     if let Some((written, done)) = self.committed.remove(&wait) {
-                        sink(Event::Seen { written, done });
+                        sink(Event::WriteVisible { written, done });
                     }
                 }
             }
         }
-        if self.merge.awaited().is_none() {
+        if self.merge.awaited_position().is_none() {
             self.awaited_since = None;
         } else if self.awaited_since.is_none() {
             self.awaited_since = Some(Instant::now());
@@ -439,11 +441,14 @@ impl Session {
                     Stats::add(&self.stats.loads_failed, 1);
                     return Request::Load { core, ranges, done }.fail(&error);
                 }
-                let load = self.merge.covering(core, &ranges).unwrap_or_else(|| {
-                    let load = self.merge.begin_load(core, ranges);
-                    self.load(load, Duration::ZERO);
-                    load
-                });
+                let load = self
+                    .merge
+                    .find_covering_load(core, &ranges)
+                    .unwrap_or_else(|| {
+                        let load = self.merge.begin_load(core, ranges);
+                        self.load(load, Duration::ZERO);
+                        load
+                    });
                 self.loads.entry(load).or_default().push(done);
             }
             Request::Write { write, done } => {
@@ -459,7 +464,7 @@ impl Session {
                 let mappings = tables.map(|table| table.mapping.clone());
                 let mappings: Vec<_> = mappings.collect();
                 self.work.push(Box::pin(async move {
-                    Done::Wrote(number, work::write(&pool, &mappings, &write).await)
+                    WorkOutcome::Wrote(number, work::write(&pool, &mappings, &write).await)
                 }));
             }
         }
@@ -477,15 +482,15 @@ impl Session {
             if !after.is_zero() {
                 tokio::time::sleep(after).await;
             }
-            Done::Loaded(load, work::load(&pool, ranges, rows_max).await)
+            WorkOutcome::Loaded(load, work::load(&pool, ranges, rows_max).await)
         }));
     }
 
     /// Handles the completion of an operation on the pool.
-    fn finish_work(&mut self, done: Done) -> Result<(), Error> {
+    fn finish_work(&mut self, done: WorkOutcome) -> Result<(), Error> {
         match done {
-            Done::Loaded(load, Ok(loaded)) => self.merge.loaded(load, loaded),
-            Done::Loaded(load, Err(error)) => {
+            WorkOutcome::Loaded(load, Ok(loaded)) => self.merge.loaded(load, loaded),
+            WorkOutcome::Loaded(load, Err(error)) => {
                 Stats::add(&self.stats.loads_failed, 1);
                 self.merge.forget_load(load);
                 for done in self.loads.remove(&load).unwrap_or_default() {
@@ -495,7 +500,7 @@ impl Session {
                     self.verify_again();
                 }
             }
-            Done::Wrote(number, outcome) => {
+            WorkOutcome::Wrote(number, outcome) => {
                 let Some(done) = self.writes.remove(&number) else {
                     return Ok(());
                 };
@@ -507,19 +512,19 @@ impl Session {
                     Err(error) => drop(done.send(Err(error))),
                 }
             }
-            Done::Beat(beat) => {
-                self.beats_under_way -= 1;
+            WorkOutcome::Beat(beat) => {
+                self.beats_in_flight -= 1;
                 // The stream itself detects whether PostgreSQL is reachable.
                 let Ok(beat) = beat else { return Ok(()) };
                 let lag = beat.lsn.saturating_sub(self.merge.position());
                 Stats::set(&self.stats.lag_bytes, lag);
                 self.merge.prune(&beat.snapshot);
-                self.renew_behind(&beat.snapshot)?;
+                self.end_when_renewable(&beat.snapshot)?;
                 if beat.versions != self.verified.versions {
                     self.verify_again();
                 }
             }
-            Done::Settled(changes, since) => {
+            WorkOutcome::Settled(changes, since) => {
                 self.settling -= 1;
                 if self.settling == 0 && self.parts.is_none() {
                     Stats::set(&self.stats.settling, 0);
@@ -528,14 +533,14 @@ impl Session {
                 tracing::info!(
                     changes,
                     seconds,
-                    "a large transaction of PostgreSQL is applied; until now reads saw a part of it"
+                    "a large transaction of PostgreSQL was applied; until now, reads included only a part of it"
                 );
             }
-            Done::Nudged => {
+            WorkOutcome::NudgeSent => {
                 self.is_nudging = false;
-                self.awaited_since = Some(Instant::now() + NUDGE_AGAIN);
+                self.awaited_since = Some(Instant::now() + NUDGE_INTERVAL);
             }
-            Done::Verified(verified) => {
+            WorkOutcome::Verified(verified) => {
                 self.is_verifying = false;
                 match verified {
                     Ok(now) => self.compare(now)?,

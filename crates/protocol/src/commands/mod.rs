@@ -12,9 +12,9 @@ mod table;
 mod unsupported;
 mod value;
 
-pub use spec::{Group, InMulti, Keys, Place, Spec, Subcommand, Subject};
+pub use spec::{Group, InMulti, KeyPlace, Keys, Spec, Subcommand, Subject};
 pub use table::COMMANDS;
-pub use unsupported::instead_of;
+pub use unsupported::alternative_to;
 pub use value::{Batch, Command, Invalid, OwnedCommand};
 
 /// The commands, in the order of the table.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn arity_keys_and_flags_are_as_redis_has_them() {
+    fn arity_keys_and_flags_match_redis() {
         let mget = find(b"mget").unwrap();
         assert!(mget.accepts(2) && mget.accepts(9) && !mget.accepts(1));
         let positions = |id: Id, count: usize| spec(id).keys.positions(count).collect::<Vec<_>>();

@@ -27,7 +27,7 @@ pub struct Spec {
     pub group: Group,
     pub subject: Subject,
     pub keys: Keys,
-    pub place: Place,
+    pub place: KeyPlace,
     pub syntax: &'static str,
     pub summary: &'static str,
     /// The time complexity, in the notation of Redis's documentation. R is the number of rows of a key's table.
@@ -113,7 +113,7 @@ pub enum Keys {
 
 /// The core that executes a command, if the server has several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum KeyPlace {
     /// The core of the connection. The command reads no rows.
     Connection,
     /// The core of the connection, which sends requests to other cores. The command starts after all previous commands of the
@@ -216,8 +216,8 @@ impl Spec {
 
     /// Returns whether the reply is the sum of numbers from all cores.
     #[inline]
-    pub fn adds_up_figures(&self) -> bool {
-        self.subject == Subject::Server && self.place == Place::AllCores
+    pub fn sums_replies(&self) -> bool {
+        self.subject == Subject::Server && self.place == KeyPlace::AllCores
     }
 
     /// Returns whether the command reads any number of keys, some of stores and some of tables.

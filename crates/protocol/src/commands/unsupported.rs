@@ -70,7 +70,7 @@ const FAMILIES: [(&str, &[&str]); 6] = [
 ];
 
 /// Returns the alternative to an unsupported command; `None` if the word is not a command of Redis.
-pub fn instead_of(name: &[u8]) -> Option<&'static str> {
+pub fn alternative_to(name: &[u8]) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     let is_named = |known: &str| known.as_bytes() == name;
     let family = FAMILIES

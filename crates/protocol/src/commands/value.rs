@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_understood_once_or_refused_for_one_reason() {
+    fn a_request_is_parsed_or_refused_for_one_reason() {
         let request = owned(&["mget", "a:1", "b|2"]);
         let command = Command::parse(request.request()).expect("a command");
         assert_eq!((command.id(), command.writes()), (Id::MGet, false));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_was_kept_is_as_it_was() {
+    fn an_owned_command_equals_the_original() {
         let requests = [
             owned(&["SET", "t|1", ""]),
             owned(&["range", "t|", "t}", "REV"]),

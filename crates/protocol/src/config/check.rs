@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_breaks_a_rule_is_named_with_what_it_must_be() {
+    fn an_invalid_value_is_reported_with_the_expected_form() {
         let mut config = ServerConfig::default();
         config.server.resp = "localhost".to_owned();
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_says_of_a_number_is_what_is_refused_and_nothing_else() {
+    fn exactly_the_numbers_outside_the_documented_bounds_are_refused() {
         let reference = reference_markdown();
         let mut bounded = 0;
         for key in keys() {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_out_of_bounds_is_refused_however_it_came_there() {
+    fn a_number_out_of_bounds_is_refused_from_every_source() {
         let mut config = ServerConfig::default();
         config.fetch.parallel = 257;
         assert_eq!(

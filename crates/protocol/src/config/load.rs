@@ -8,7 +8,7 @@ use super::{Key, SECTIONS, ServerConfig, env_name, keys, mapped, suggest};
 
 /// A value in the form of its source.
 #[derive(Clone, Copy)]
-pub(super) enum Given<'a> {
+pub(super) enum RawValue<'a> {
     Text(&'a str),
     Toml(&'a toml::Value),
 }
@@ -84,7 +84,7 @@ impl ServerConfig {
                 self.set_or_explain(
                     section,
                     name,
-                    Given::Toml(value),
+                    RawValue::Toml(value),
                     &value.to_string(),
                     origin,
                 )?;
@@ -111,7 +111,7 @@ impl ServerConfig {
                     self.set_or_explain(
                         key.section,
                         key.name,
-                        Given::Text(&text),
+                        RawValue::Text(&text),
                         &text,
                         &variable,
                     )?;
@@ -133,14 +133,14 @@ impl ServerConfig {
     /// Sets `section.name` from a text. `origin` is the source's name in messages.
     pub fn set(&mut self, key: &str, text: &str, origin: &str) -> Result<(), ConfigError> {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        self.set_or_explain(section, name, Given::Text(text), text, origin)
+        self.set_or_explain(section, name, RawValue::Text(text), text, origin)
     }
 
     fn set_or_explain(
         &mut self,
         section: &str,
         name: &str,
-        given: Given<'_>,
+        given: RawValue<'_>,
         shown: &str,
         origin: &str,
     ) -> Result<(), ConfigError> {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_refused_with_the_nearest_that_exists() {
+    fn unknown_names_are_refused_with_the_nearest_known_name() {
         assert_eq!(
             error_of("[server]\nthread = 2"),
             "larder.toml: no key is called server.thread; did you mean server.threads?"
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named_with_what_it_must_be() {
+    fn a_wrong_value_is_reported_with_the_expected_form() {
         assert_eq!(
             error_of("[fetch]\nparallel = \"many\""),
             "larder.toml: fetch.parallel is \"many\"; it must be a whole number from 0 to 4294967295"
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_environment_and_it_over_the_file() {
+    fn flags_override_the_environment_and_the_environment_overrides_the_file() {
         let dir = std::env::temp_dir().join(format!("larder-config-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let file = dir.join("larder.toml");

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_table_is_read_and_shown_again() {
+    fn mapped_tables_round_trip() {
         let config = load(
             "[postgres]\nurl = 'postgres://localhost/x'\n[tables]\nfsync = 'no'\n[tables.post]\npattern = 'post|<author>|<time:10>'\n\
              table = 'blog.posts'\nvalue = ['body', 'title']\ncolumns = { time = 'at' }\nwrite = 'through'\n",
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_mappings_are_reported() {
         for (lines, expected) in [
             (
                 "",

@@ -24,7 +24,7 @@ use larder_types::ByteSize;
 pub use bounds::Bounds;
 use bounds::{Bounded, at_least, at_most, between, zero_or};
 pub use load::ConfigError;
-use load::Given;
+use load::RawValue;
 pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart};
 pub use show::{reference_markdown, sample_toml};
 pub use value::ConfigValue;
@@ -59,7 +59,7 @@ impl Key {
 }
 
 /// Returns the allowed range of a key if `amount` is outside it. Checks settings that change at runtime.
-pub fn beyond_bounds(path: &str, amount: f64) -> Option<String> {
+pub fn out_of_bounds(path: &str, amount: f64) -> Option<String> {
     let key = keys().into_iter().find(|key| key.path() == path)?;
     (!key.bounds?.allow(amount)).then_some(key.allowed)
 }
@@ -111,12 +111,12 @@ macro_rules! sections {
         }
 
         impl ServerConfig {
-            fn set_value(&mut self, section: &str, name: &str, given: Given<'_>) -> Option<Result<(), String>> {
+            fn set_value(&mut self, section: &str, name: &str, given: RawValue<'_>) -> Option<Result<(), String>> {
                 match (section, name) {
                     $( $( (stringify!($section), stringify!($name)) => {
                         let read = match given {
-                            Given::Text(text) => <$Type as ConfigValue>::from_text(text),
-                            Given::Toml(value) => <$Type as ConfigValue>::from_toml(value),
+                            RawValue::Text(text) => <$Type as ConfigValue>::from_text(text),
+                            RawValue::Toml(value) => <$Type as ConfigValue>::from_toml(value),
                         };
                         Some(read.and_then(|value| {
                             $( if !$bounds.allow(value.amount()) {

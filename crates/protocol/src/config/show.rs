@@ -6,7 +6,7 @@ impl ServerConfig {
     /// The effective configuration, as a TOML file with passwords masked.
     pub fn to_toml(&self) -> String {
         let mut text = print(|key| {
-            let value = self.shown(key.section, key.name);
+            let value = self.display_value(key.section, key.name);
             let shown = value.map(|value| value.to_string()).unwrap_or_default();
             format!("{} = {shown}\n", key.name)
         });
@@ -17,7 +17,7 @@ impl ServerConfig {
     }
 
     /// The value of a key, with passwords masked.
-    pub fn shown(&self, section: &str, name: &str) -> Option<toml::Value> {
+    pub fn display_value(&self, section: &str, name: &str) -> Option<toml::Value> {
         let stars = |text: String| Some(toml::Value::String(text));
         match (section, name) {
             ("server", "password") if !self.server.password.is_empty() => {
@@ -54,11 +54,11 @@ fn without_password(url: &str) -> String {
 /// A file with every key, commented out at its default, under its documentation.
 pub fn sample_toml() -> String {
     let mut text = print(|key| {
-        let said = |what: &str, text: &str| match text {
+        let line = |what: &str, text: &str| match text {
             "" => String::new(),
             text => format!(" {what}: {text}."),
         };
-        let unit = said("Unit", key.unit) + &said("Allowed", &key.allowed);
+        let unit = line("Unit", key.unit) + &line("Allowed", &key.allowed);
         format!(
             "# {}{unit} ({})\n# {} = {}\n\n",
             key.doc, key.env, key.name, key.default
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_configuration_reads_back_unchanged_and_masks_the_password() {
+    fn the_shown_configuration_round_trips_and_masks_the_password() {
         let mut config = ServerConfig::default();
         config.stores.retain_bytes = ByteSize(12_345);
         config.stores.max_shrink_percent = 12.5;

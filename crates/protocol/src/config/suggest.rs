@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_found_and_strangers_are_not() {
+    fn typos_are_matched_and_unrelated_names_are_not() {
         assert_eq!(
             nearest("thread", ["threads", "data"].into_iter()),
             Some("threads")

@@ -138,8 +138,8 @@ mod tests {
     use super::super::{ServerConfig, keys};
 
     #[test]
-    fn an_unknown_word_is_refused_where_it_is_written_with_those_there_are() {
-        for (toml, told) in [
+    fn an_unknown_word_is_refused_with_the_known_words() {
+        for (toml, expected) in [
             (
                 "[tables]\nfsync = 'sometimes'",
                 "larder.toml: tables.fsync is \"sometimes\"; it must be always, everysec or no",
@@ -158,7 +158,7 @@ mod tests {
             ),
         ] {
             let applied = ServerConfig::default().apply_toml(toml, "larder.toml");
-            assert_eq!(applied.unwrap_err().to_string(), told);
+            assert_eq!(applied.unwrap_err().to_string(), expected);
         }
         let env = [("LARDER_TABLES_FSYNC".to_owned(), "daily".to_owned())];
         assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_the_reference_is_read_and_shown_again() {
+    fn every_word_of_the_reference_round_trips() {
         let of_words: Vec<_> = keys()
             .into_iter()
             .filter(|key| key.kind == "word")

@@ -46,7 +46,7 @@ const FOOTER_BYTES: usize = 10;
 
 /// A value that DUMP encodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Dumped {
+pub enum DumpValue {
     Text(Vec<u8>),
     /// The fields, in order.
     Hash(Vec<DumpedField>),
@@ -96,20 +96,20 @@ impl fmt::Display for DumpError {
 
 impl std::error::Error for DumpError {}
 
-impl Dumped {
+impl DumpValue {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut version = VERSION;
         match self {
-            Dumped::Text(text) => {
+            DumpValue::Text(text) => {
                 out.push(TEXT);
                 put_string(&mut out, text);
             }
-            Dumped::Json(text) => {
+            DumpValue::Json(text) => {
                 out.push(JSON);
                 put_string(&mut out, text);
             }
-            Dumped::Hash(fields) => {
+            DumpValue::Hash(fields) => {
                 let first = fields.iter().filter_map(|field| field.expires_at_ms).min();
                 if let Some(first) = first {
                     version = VERSION_EXPIRING;
@@ -137,7 +137,7 @@ impl Dumped {
 
     /// # Errors
     /// The bytes are damaged, or the value is of another type or exceeds the limits.
-    pub fn decode(bytes: &[u8], limits: DumpLimits) -> Result<Dumped, DumpError> {
+    pub fn decode(bytes: &[u8], limits: DumpLimits) -> Result<DumpValue, DumpError> {
         let body = bytes.len().checked_sub(FOOTER_BYTES);
         let (body, footer) = bytes.split_at(body.ok_or(DumpError::Footer)?);
         let version = u16::from_le_bytes([footer[0], footer[1]]);
@@ -148,8 +148,8 @@ impl Dumped {
         let (&kind, value) = body.split_first().ok_or(DumpError::Malformed)?;
         let (text, object) = (limits.text_bytes, limits.object_bytes);
         match kind {
-            TEXT => Reader::all(value, text, |reader| reader.string().map(Dumped::Text)),
-            JSON => Reader::all(value, object, |reader| reader.string().map(Dumped::Json)),
+            TEXT => Reader::all(value, text, |reader| reader.string().map(DumpValue::Text)),
+            JSON => Reader::all(value, object, |reader| reader.string().map(DumpValue::Json)),
             HASH => Reader::all(value, object, |reader| reader.hash(false)),
             HASH_EXPIRING => Reader::all(value, object, |reader| reader.hash(true)),
             HASH_ZIPLIST => Reader::all(value, object, Reader::ziplist),

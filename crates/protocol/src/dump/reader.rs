@@ -1,6 +1,6 @@
 //! Decodes strings, and hashes in all their encodings.
 
-use super::{Dumped, DumpedField};
+use super::{DumpValue, DumpedField};
 
 /// A reader of values at the front of `rest`.
 pub(super) struct Reader<'a> {
@@ -30,9 +30,9 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(count)?;
+        let (bytes, rest) = self.rest.split_at_checked(count)?;
         self.rest = rest;
-        Some(taken)
+        Some(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Some(string)
     }
 
-    pub fn hash(&mut self, expires: bool) -> Option<Dumped> {
+    pub fn hash(&mut self, expires: bool) -> Option<DumpValue> {
         let first = if expires {
             u64::from_le_bytes(self.array()?)
         } else {
@@ -113,16 +113,16 @@ impl<'a> Reader<'a> {
                 expires_at_ms,
             });
         }
-        (!fields.is_empty()).then_some(Dumped::Hash(fields))
+        (!fields.is_empty()).then_some(DumpValue::Hash(fields))
     }
 
-    pub fn ziplist(&mut self) -> Option<Dumped> {
+    pub fn ziplist(&mut self) -> Option<DumpValue> {
         let list = self.string()?;
         let elements = Reader::all(&list, list.len(), Reader::ziplist_elements)?;
         hash_of(elements, false)
     }
 
-    pub fn listpack(&mut self, expires: bool) -> Option<Dumped> {
+    pub fn listpack(&mut self, expires: bool) -> Option<DumpValue> {
         if expires {
             // The earliest expiration time of a field. The fields have it, too.
             self.array::<8>()?;
@@ -232,7 +232,7 @@ fn text(number: impl ToString) -> Vec<u8> {
 }
 
 /// Returns the hash whose fields are consecutive elements of a list: a name, a value and, with `expires`, a time.
-fn hash_of(elements: Vec<Vec<u8>>, expires: bool) -> Option<Dumped> {
+fn hash_of(elements: Vec<Vec<u8>>, expires: bool) -> Option<DumpValue> {
     let width = if expires { 3 } else { 2 };
     if elements.is_empty() || !elements.len().is_multiple_of(width) {
         return None;
@@ -255,7 +255,7 @@ fn hash_of(elements: Vec<Vec<u8>>, expires: bool) -> Option<Dumped> {
             },
         });
     }
-    Some(Dumped::Hash(fields))
+    Some(DumpValue::Hash(fields))
 }
 
 /// Decompresses LZF, the compression of RDB files; `None` if the result does not have `length` bytes.

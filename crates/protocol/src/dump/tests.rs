@@ -28,29 +28,29 @@ fn the_checksum_is_that_of_redis() {
 fn encoded_values_are_decoded_unless_a_bit_flips() {
     let long = "x".repeat(20_000);
     for dumped in [
-        Dumped::Text(Vec::new()),
-        Dumped::Text(b"123".to_vec()),
-        Dumped::Json(b"[1]".to_vec()),
-        Dumped::Text(long.clone().into_bytes()),
-        Dumped::Hash(vec![field("f", "v", None), field("", &long, None)]),
-        Dumped::Hash(vec![
+        DumpValue::Text(Vec::new()),
+        DumpValue::Text(b"123".to_vec()),
+        DumpValue::Json(b"[1]".to_vec()),
+        DumpValue::Text(long.clone().into_bytes()),
+        DumpValue::Hash(vec![field("f", "v", None), field("", &long, None)]),
+        DumpValue::Hash(vec![
             field("f", "v", Some(1_800_000_000_000)),
             field("g", "w", None),
             field("h", "x", Some(1_700_000_000_000)),
         ]),
     ] {
         let encoded = dumped.encode();
-        assert_eq!(Dumped::decode(&encoded, LIMITS), Ok(dumped));
+        assert_eq!(DumpValue::decode(&encoded, LIMITS), Ok(dumped));
         for at in 0..encoded.len().min(64) {
             let mut damaged = encoded.clone();
             damaged[at] ^= 1;
-            assert_eq!(Dumped::decode(&damaged, LIMITS), Err(DumpError::Footer));
+            assert_eq!(DumpValue::decode(&damaged, LIMITS), Err(DumpError::Footer));
         }
     }
 }
 
 #[test]
-fn texts_that_redis_encodes_otherwise_are_decoded() {
+fn other_redis_string_encodings_are_decoded() {
     let lzf = "ab".repeat(100);
     for (text, payload) in [
         (
@@ -70,8 +70,8 @@ fn texts_that_redis_encodes_otherwise_are_decoded() {
             include_bytes!("../../../../fuzz/seeds/dump/redis-lzf.seed"),
         ),
     ] {
-        let text = Dumped::Text(text.into());
-        assert_eq!(Dumped::decode(payload, LIMITS), Ok(text));
+        let text = DumpValue::Text(text.into());
+        assert_eq!(DumpValue::decode(payload, LIMITS), Ok(text));
     }
 }
 
@@ -110,8 +110,8 @@ fn small_hashes_of_redis_are_decoded() {
         ),
     ] {
         let fields = fields.iter().map(|(name, value)| field(name, value, None));
-        let hash = Dumped::Hash(fields.collect());
-        assert_eq!(Dumped::decode(payload, LIMITS), Ok(hash));
+        let hash = DumpValue::Hash(fields.collect());
+        assert_eq!(DumpValue::decode(payload, LIMITS), Ok(hash));
     }
 }
 
@@ -122,9 +122,9 @@ fn values_beyond_a_limit_are_refused() {
         object_bytes,
         ..LIMITS
     };
-    assert!(Dumped::decode(&payload, limit(4)).is_ok());
+    assert!(DumpValue::decode(&payload, limit(4)).is_ok());
     assert_eq!(
-        Dumped::decode(&payload, limit(3)),
+        DumpValue::decode(&payload, limit(3)),
         Err(DumpError::Malformed)
     );
 }
@@ -138,7 +138,7 @@ fn a_hash_has_no_more_empty_fields_than_its_limit_has_bytes() {
         object_bytes: 3,
         ..LIMITS
     };
-    let decoded = Dumped::decode(&sealed(&body), limits);
+    let decoded = DumpValue::decode(&sealed(&body), limits);
     assert_eq!(decoded, Err(DumpError::Malformed));
 }
 
@@ -162,12 +162,12 @@ fn damaged_values_are_refused() {
         &[HASH_ZIPLIST, 11, 12, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0xff],
         &[],
     ] {
-        let decoded = Dumped::decode(&sealed(body), LIMITS);
+        let decoded = DumpValue::decode(&sealed(body), LIMITS);
         assert_eq!(decoded, Err(DumpError::Malformed), "{body:?}");
     }
-    let list = Dumped::decode(&sealed(&[1, 0]), LIMITS);
+    let list = DumpValue::decode(&sealed(&[1, 0]), LIMITS);
     assert_eq!(list, Err(DumpError::Type(1)));
-    assert_eq!(Dumped::decode(b"short", LIMITS), Err(DumpError::Footer));
+    assert_eq!(DumpValue::decode(b"short", LIMITS), Err(DumpError::Footer));
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn newer_versions_of_the_format_are_refused() {
     let version = payload.len() - FOOTER_BYTES;
     payload[version] = VERSION_MAX as u8;
     reseal(&mut payload);
-    assert!(Dumped::decode(&payload, LIMITS).is_ok());
+    assert!(DumpValue::decode(&payload, LIMITS).is_ok());
     payload[version] += 1;
     reseal(&mut payload);
-    assert_eq!(Dumped::decode(&payload, LIMITS), Err(DumpError::Footer));
+    assert_eq!(DumpValue::decode(&payload, LIMITS), Err(DumpError::Footer));
 }

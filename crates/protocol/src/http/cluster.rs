@@ -73,7 +73,7 @@ pub struct ClusterSettings {
 /// New values for some of [`ClusterSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ClusterSettingsWanted {
+pub struct ClusterSettingsChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,7 +204,7 @@ pub struct ClusterPushEnd {
 /// `POST /v1/cluster/asks`: a request to the controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
-pub enum ClusterAsk {
+pub enum ClusterRequest {
     /// Assign slots to a node that has registered.
     Join {
         node: String,
@@ -225,7 +225,7 @@ pub enum ClusterAsk {
         lose_rows: bool,
     },
     Set {
-        settings: ClusterSettingsWanted,
+        settings: ClusterSettingsChange,
     },
     /// Abort the push of a store that is in progress, from any client.
     AbortPush {

@@ -54,9 +54,9 @@ impl fmt::Display for ProtocolError {
 impl std::error::Error for ProtocolError {}
 
 /// The first bytes of a handshake record of any TLS version. No valid request begins with them.
-const TLS_BEGINS: [u8; 2] = [0x16, 3];
+const TLS_PREFIX: [u8; 2] = [0x16, 3];
 
-fn wrong(what: &str) -> ProtocolError {
+fn protocol_error(what: &str) -> ProtocolError {
     ProtocolError {
         what: what.to_owned(),
         too_long: None,
@@ -67,7 +67,7 @@ fn wrong(what: &str) -> ProtocolError {
 fn too_long(what: &str, bytes: usize) -> ProtocolError {
     ProtocolError {
         too_long: Some(bytes),
-        ..wrong(what)
+        ..protocol_error(what)
     }
 }
 
@@ -164,7 +164,7 @@ impl Decoder {
         Some(span.of(input))
     }
 
-    fn done(&mut self) -> usize {
+    fn finish_request(&mut self) -> usize {
         self.left = None;
         self.bulk = None;
         std::mem::take(&mut self.at)
@@ -181,16 +181,16 @@ impl Decoder {
                         self.at = next;
                         value
                     }
-                    Line::NotANumber => return Err(wrong("invalid multibulk length")),
-                    Line::TooLong => return Err(wrong("too big mbulk count string")),
+                    Line::NotANumber => return Err(protocol_error("invalid multibulk length")),
+                    Line::TooLong => return Err(protocol_error("too big mbulk count string")),
                     Line::Incomplete => return Ok(Step::Incomplete(input.len() + 1)),
                 };
                 if number <= 0 {
-                    return Ok(Step::Skip(self.done()));
+                    return Ok(Step::Skip(self.finish_request()));
                 }
                 match usize::try_from(number) {
                     Ok(count) if count <= self.limits.arguments_max => count,
-                    _ => return Err(wrong("invalid multibulk length")),
+                    _ => return Err(protocol_error("invalid multibulk length")),
                 }
             }
         };
@@ -215,7 +215,7 @@ impl Decoder {
                 return Ok(Step::Incomplete(end + 2));
             }
             if input[end] != b'\r' || input[end + 1] != b'\n' {
-                return Err(wrong("expected CRLF after a bulk string"));
+                return Err(protocol_error("expected CRLF after a bulk string"));
             }
             self.spans.push(Span {
                 start: self.at,
@@ -225,7 +225,7 @@ impl Decoder {
             self.bulk = None;
             left -= 1;
         }
-        Ok(Step::Request(self.done()))
+        Ok(Step::Request(self.finish_request()))
     }
 
     /// Reads `$<length>\r\n` at the position, and advances past it; `None` if it is incomplete.
@@ -240,20 +240,20 @@ impl Decoder {
                 } else {
                     '?'
                 };
-                return Err(wrong(&format!("expected '$', got '{shown}'")));
+                return Err(protocol_error(&format!("expected '$', got '{shown}'")));
             }
         }
         match self.number(input, self.at + 1)? {
             Line::Incomplete => Ok(None),
-            Line::TooLong => Err(wrong("too big bulk count string")),
-            Line::NotANumber => Err(wrong("invalid bulk length")),
+            Line::TooLong => Err(protocol_error("too big bulk count string")),
+            Line::NotANumber => Err(protocol_error("invalid bulk length")),
             Line::Number { value, next } => match usize::try_from(value) {
                 Ok(len) if len <= self.limits.argument_bytes_max => {
                     self.at = next;
                     Ok(Some(len))
                 }
                 Ok(len) => Err(too_long("invalid bulk length", len)),
-                Err(_) => Err(wrong("invalid bulk length")),
+                Err(_) => Err(protocol_error("invalid bulk length")),
             },
         }
     }
@@ -278,11 +278,11 @@ impl Decoder {
                 next: at + 2,
             });
         }
-        Ok(self.odd_number(&input[start.min(input.len())..], start))
+        Ok(self.parse_number_slow(&input[start.min(input.len())..], start))
     }
 
     #[cold]
-    fn odd_number(&self, rest: &[u8], start: usize) -> Line {
+    fn parse_number_slow(&self, rest: &[u8], start: usize) -> Line {
         let Some(end) = memchr::memchr(b'\r', rest) else {
             return if rest.len() > self.limits.line_bytes_max {
                 Line::TooLong
@@ -307,11 +307,11 @@ impl Decoder {
     }
 
     fn decode_inline(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {
-        if input.starts_with(&TLS_BEGINS) {
+        if input.starts_with(&TLS_PREFIX) {
             return Err(ProtocolError {
                 is_tls: true,
-                ..wrong(
-                    "this is TLS, and this port speaks plainly; connect without TLS, or set server.tls_cert",
+                ..protocol_error(
+                    "this is TLS, and this port does not use TLS; connect without TLS, or set server.tls_cert",
                 )
             });
         }
@@ -319,22 +319,22 @@ impl Decoder {
         let Some(end) = memchr::memchr(b'\n', &input[searched..]).map(|found| searched + found)
         else {
             if input.len() > self.limits.line_bytes_max {
-                return Err(wrong("too big inline request"));
+                return Err(protocol_error("too big inline request"));
             }
             self.at = input.len();
             return Ok(Step::Incomplete(input.len() + 1));
         };
         self.at = 0;
         if end > self.limits.line_bytes_max {
-            return Err(wrong("too big inline request"));
+            return Err(protocol_error("too big inline request"));
         }
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         self.inline = true;
         self.unquoted.clear();
         split_words(line, &mut self.unquoted, &mut self.spans)
-            .ok_or_else(|| wrong("unbalanced quotes in request"))?;
+            .ok_or_else(|| protocol_error("unbalanced quotes in request"))?;
         if self.spans.len() > self.limits.arguments_max {
-            return Err(wrong("invalid multibulk length"));
+            return Err(protocol_error("invalid multibulk length"));
         }
         Ok(if self.spans.is_empty() {
             Step::Skip(end + 1)
@@ -388,7 +388,7 @@ mod tests {
         Ok(requests)
     }
 
-    fn whole(bytes: &[u8]) -> Result<Vec<Args>, String> {
+    fn decode_all(bytes: &[u8]) -> Result<Vec<Args>, String> {
         feed(bytes, &[usize::MAX], Limits::default())
     }
 
@@ -404,11 +404,11 @@ mod tests {
             .iter()
             .map(|args| args.iter().map(|arg| arg.as_bytes().to_vec()).collect())
             .collect();
-        assert_eq!(whole(bytes), Ok(expected));
+        assert_eq!(decode_all(bytes), Ok(expected));
     }
 
     #[test]
-    fn arrays_and_lines_and_nothing_at_all() {
+    fn arrays_inline_commands_and_empty_input_are_decoded() {
         check(b"*2\r\n$3\r\nGET\r\n$4\r\na:42\r\n", &[&["GET", "a:42"]]);
         check(
             b"PING\r\nGET  a:1 \n\r\n\n*0\r\n*-1\r\nPING\n",
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_bytes_are_refused_in_redis_words() {
+    fn malformed_bytes_are_refused_with_redis_errors() {
         for (bytes, text) in [
             (&b"*x\r\n"[..], "invalid multibulk length"),
             (b"*1048577\r\n", "invalid multibulk length"),
@@ -439,7 +439,7 @@ mod tests {
             (b"GET \"a\"b\r\n", "unbalanced quotes in request"),
         ] {
             assert_eq!(
-                whole(bytes),
+                decode_all(bytes),
                 Err(format!("Protocol error: {text}")),
                 "{bytes:?}"
             );
@@ -447,25 +447,25 @@ mod tests {
         let long = vec![b'1'; 70_000];
         let with_end = [&long[..], b"\r\n"].concat();
         assert_eq!(
-            whole(&with_end),
+            decode_all(&with_end),
             Err("Protocol error: too big inline request".into())
         );
         assert_eq!(
-            whole(&long),
+            decode_all(&long),
             Err("Protocol error: too big inline request".into())
         );
         assert_eq!(
-            whole(&[b"*", &long[..]].concat()),
+            decode_all(&[b"*", &long[..]].concat()),
             Err("Protocol error: too big mbulk count string".into())
         );
         assert_eq!(
-            whole(&[b"*1\r\n$", &long[..]].concat()),
+            decode_all(&[b"*1\r\n$", &long[..]].concat()),
             Err("Protocol error: too big bulk count string".into())
         );
     }
 
     #[test]
-    fn a_request_may_not_exceed_the_whole_limit_even_in_allowed_pieces() {
+    fn a_request_may_not_exceed_the_total_limit_in_allowed_arguments() {
         let limits = Limits {
             request_bytes_max: 100,
             ..Limits::default()
@@ -482,7 +482,7 @@ mod tests {
 
     /// The error has the size, so that the server can report the remedy before it receives the bytes.
     #[test]
-    fn what_is_too_long_says_how_long_it_is() {
+    fn an_oversized_request_reports_its_size() {
         let limits = Limits {
             argument_bytes_max: 60,
             request_bytes_max: 100,
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_argument_says_how_much_it_needs_and_reserves_nothing() {
+    fn an_incomplete_argument_reports_its_size_and_reserves_nothing() {
         let mut decoder = Decoder::new(Limits::default());
         let input = b"*1048576\r\n$1000\r\nab";
         assert_eq!(decoder.decode(input), Ok(Step::Incomplete(17 + 1000 + 2)));
@@ -510,21 +510,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_the_bytes_are_split_the_requests_are_the_same(
+        fn splitting_the_input_does_not_change_the_requests(
             requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6), 0..8),
             pieces in prop::collection::vec(1usize..30, 1..20),
         ) {
             let bytes: Vec<u8> = requests.iter().flat_map(|args| encode(args)).collect();
-            prop_assert_eq!(whole(&bytes), Ok(requests.clone()));
+            prop_assert_eq!(decode_all(&bytes), Ok(requests.clone()));
             prop_assert_eq!(feed(&bytes, &pieces, Limits::default()), Ok(requests));
         }
 
         #[test]
-        fn any_bytes_give_the_same_answer_however_they_are_split(
+        fn splitting_any_bytes_does_not_change_the_result(
             bytes in prop::collection::vec(prop::sample::select(b"*$0123\r\nab \"'\\x-".to_vec()), 0..60),
             pieces in prop::collection::vec(1usize..9, 1..9),
         ) {
-            prop_assert_eq!(feed(&bytes, &pieces, Limits::default()), whole(&bytes));
+            prop_assert_eq!(feed(&bytes, &pieces, Limits::default()), decode_all(&bytes));
         }
     }
 }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_spells_the_types_it_has() {
+    fn each_version_encodes_its_own_types() {
         check(|r| r.null(), "$-1\r\n", "_\r\n");
         check(|r| r.null_array(), "*-1\r\n", "_\r\n");
         check(|r| r.map(1), "*2\r\n", "%1\r\n");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_spell_alike() {
+    fn common_types_are_encoded_alike() {
         let same = |write: fn(&mut Encoder<'_>), text: &str| check(write, text, text);
         same(|r| r.ok(), "+OK\r\n");
         same(|r| r.bulk(b"0123456789ab"), "$12\r\n0123456789ab\r\n");

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes_are_read_as_redis_reads_them() {
+    fn quotes_and_escapes_are_parsed_as_in_redis() {
         for (line, expected) in [
             ("GET  a:1 ", &["GET", "a:1"][..]),
             ("", &[]),

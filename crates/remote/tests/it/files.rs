@@ -10,7 +10,7 @@ use crate::wait;
 
 /// If opening waited for a writer, this test would hang.
 #[test]
-fn pipes_devices_and_folders_are_refused_by_every_way_of_reading() {
+fn pipes_devices_and_folders_are_refused_by_all_read_functions() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     make_pipe(&pipe);
@@ -35,7 +35,7 @@ fn pipes_devices_and_folders_are_refused_by_every_way_of_reading() {
 }
 
 #[test]
-fn a_regular_file_is_read_by_every_way() {
+fn a_regular_file_is_read_by_all_read_functions() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     File::create(&path)

@@ -37,7 +37,7 @@ fn from(location: &Location, offset: usize) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn what_is_put_is_read_from_any_byte_listed_and_removed() {
+fn files_are_written_read_from_any_byte_listed_and_removed() {
     let Some(hdfs) = Hdfs::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let root = at(&hdfs, "/some folder");
@@ -49,7 +49,7 @@ fn what_is_put_is_read_from_any_byte_listed_and_removed() {
         assert!(read == bytes(SIZE)[offset..], "from {offset}");
     }
     let past = from(&large, SIZE + 1).unwrap_err().to_string();
-    assert!(past.contains("it has only"), "{past}");
+    assert!(past.contains("the file has only"), "{past}");
     let mut read = Vec::new();
     large.reader().unwrap().read_to_end(&mut read).unwrap();
     assert!(read == bytes(SIZE));
@@ -138,7 +138,7 @@ fn parts_of_a_table_are_listed_as_on_a_disk() {
 }
 
 #[test]
-fn a_datanode_that_goes_while_a_file_is_read_or_written_is_done_without() {
+fn reads_and_writes_survive_a_lost_datanode() {
     let Some(hdfs) = Hdfs::start(2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let size = 12 << 20;
@@ -148,14 +148,14 @@ fn a_datanode_that_goes_while_a_file_is_read_or_written_is_done_without() {
     let stopped = std::sync::Once::new();
     let stop = |done| {
         if halfway(done) {
-            stopped.call_once(|| drop(hdfs.tell("stop-datanode 0")));
+            stopped.call_once(|| drop(hdfs.send_command("stop-datanode 0")));
         }
     };
     wait(first.put_file(&file, &stop)).expect("the other datanode takes it");
     assert!(stopped.is_completed());
     assert!(from(&first, 0).unwrap() == bytes(size));
 
-    hdfs.tell("start-datanodes");
+    hdfs.send_command("start-datanodes");
     let second = at(&hdfs, "/second.bin");
     wait(second.put_file(&file, &|_| {})).unwrap();
     let read = wait(async {
@@ -165,7 +165,7 @@ fn a_datanode_that_goes_while_a_file_is_read_or_written_is_done_without() {
         while let Some(part) = stream.next().await {
             read.extend_from_slice(&part?);
             if halfway(read.len() as u64) && !std::mem::replace(&mut is_stopped, true) {
-                hdfs.tell("stop-datanode 0");
+                hdfs.send_command("stop-datanode 0");
             }
         }
         assert!(is_stopped);
@@ -175,37 +175,37 @@ fn a_datanode_that_goes_while_a_file_is_read_or_written_is_done_without() {
 }
 
 #[test]
-fn without_datanodes_a_file_is_not_there_in_part_and_a_retry_puts_it() {
+fn without_datanodes_no_partial_file_remains_and_a_retry_succeeds() {
     let Some(hdfs) = Hdfs::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let size = 6 << 20;
     let file = local(folder.path(), size);
     let place = at(&hdfs, "/d/file.bin");
     let stopped = std::sync::Once::new();
-    let stop = |_| stopped.call_once(|| drop(hdfs.tell("stop-datanode 0")));
+    let stop = |_| stopped.call_once(|| drop(hdfs.send_command("stop-datanode 0")));
     let why = wait(place.put_file(&file, &stop)).unwrap_err();
     assert!(stopped.is_completed() && why.is_retryable(), "{why}");
     let gone = place.size_blocking().unwrap_err();
     assert!(matches!(gone, Error::NotFound { .. }), "{gone}");
-    hdfs.tell("start-datanodes");
+    hdfs.send_command("start-datanodes");
     wait(place.put_file(&file, &|_| {})).expect("a retry finishes");
     assert!(from(&place, 0).unwrap() == bytes(size));
     assert_eq!(hdfs.list("/"), ["/d/file.bin"]);
 
-    hdfs.tell("stop-datanode 0");
+    hdfs.send_command("stop-datanode 0");
     let why = from(&place, 0).unwrap_err();
     assert!(why.is_retryable(), "{why}");
 }
 
 #[test]
-fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
+fn safe_mode_is_reported_and_a_namenode_restart_is_survived() {
     let Some(hdfs) = Hdfs::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = local(folder.path(), SIZE);
     let place = at(&hdfs, "/file.bin");
     wait(place.put_file(&file, &|_| {})).unwrap();
 
-    hdfs.tell("safe-mode on");
+    hdfs.send_command("safe-mode on");
     let why = wait(at(&hdfs, "/other.bin").put_file(&file, &|_| {})).unwrap_err();
     assert!(
         why.is_retryable() && why.to_string().contains("safe mode"),
@@ -213,11 +213,11 @@ fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
     );
     assert!(!why.to_string().contains('\n'), "{why}");
     assert!(from(&place, 0).unwrap() == bytes(SIZE), "it can be read");
-    hdfs.tell("safe-mode off");
+    hdfs.send_command("safe-mode off");
 
     // The same location after its connection broke.
-    hdfs.tell("stop-namenode");
-    hdfs.tell("start-namenode");
+    hdfs.send_command("stop-namenode");
+    hdfs.send_command("start-namenode");
     assert_eq!(place.size_blocking().unwrap(), SIZE as u64);
 
     // The namenode restarts during a write: the file is complete or absent.
@@ -225,8 +225,8 @@ fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
     let restarted = std::sync::Once::new();
     let restart = |_| {
         restarted.call_once(|| {
-            hdfs.tell("stop-namenode");
-            hdfs.tell("start-namenode");
+            hdfs.send_command("stop-namenode");
+            hdfs.send_command("start-namenode");
         });
     };
     let put = wait(other.put_file(&file, &restart));
@@ -238,7 +238,7 @@ fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
     wait(other.put_file(&file, &|_| {})).expect("a retry finishes");
     assert!(from(&other, 0).unwrap() == bytes(SIZE));
 
-    hdfs.tell("stop-namenode");
+    hdfs.send_command("stop-namenode");
     let why = place.size_blocking().unwrap_err();
     assert!(
         why.is_retryable() && why.to_string().contains("namenode"),
@@ -250,7 +250,7 @@ fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
 const INSIDE: &str = "LARDER_TEST_INSIDE_HDFS";
 
 #[test]
-fn files_are_those_of_the_user_that_the_environment_or_a_token_names() {
+fn the_user_is_taken_from_the_environment_or_a_token() {
     if let Ok(url) = std::env::var(INSIDE) {
         let folder = tempfile::tempdir().unwrap();
         let file = local(folder.path(), 12);
@@ -264,34 +264,37 @@ fn files_are_those_of_the_user_that_the_environment_or_a_token_names() {
     let put = |url: &str, variables: &[(&str, &Path)]| {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--nocapture", "--exact"])
-            .arg("hdfs::files_are_those_of_the_user_that_the_environment_or_a_token_names")
+            .arg("hdfs::the_user_is_taken_from_the_environment_or_a_token")
             .env(INSIDE, url)
             .envs(variables.iter().copied())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && said.contains("said: "), "{said}");
-        said
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && printed.contains("said: "),
+            "{printed}"
+        );
+        printed
     };
     const USER: &str = "HADOOP_USER_NAME";
     const TOKEN: &str = "HADOOP_TOKEN_FILE_LOCATION";
     let bob = Path::new("bob");
-    let said = put(&hdfs.url("/of-bob"), &[(USER, bob)]);
-    assert!(said.contains("said: put"), "{said}");
-    assert_eq!(hdfs.tell("owner /of-bob"), "bob");
+    let output = put(&hdfs.url("/of-bob"), &[(USER, bob)]);
+    assert!(output.contains("said: put"), "{output}");
+    assert_eq!(hdfs.send_command("owner /of-bob"), "bob");
     let token = hdfs.token("ann");
-    let said = put(&hdfs.url("/of-ann"), &[(TOKEN, &token)]);
-    assert!(said.contains("said: put"), "{said}");
-    assert_eq!(hdfs.tell("owner /of-ann"), "ann");
+    let output = put(&hdfs.url("/of-ann"), &[(TOKEN, &token)]);
+    assert!(output.contains("said: put"), "{output}");
+    assert_eq!(hdfs.send_command("owner /of-ann"), "ann");
 
     let folder = tempfile::tempdir().unwrap();
-    let whole = std::fs::read(&token).unwrap();
-    for (name, bytes, says) in [
+    let complete = std::fs::read(&token).unwrap();
+    for (name, bytes, expected) in [
         ("none", None, "No such file"),
         ("text", Some(&b"token"[..]), "no file of Hadoop's tokens"),
         (
             "cut",
-            Some(&whole[..whole.len() / 2]),
+            Some(&complete[..complete.len() / 2]),
             "HADOOP_TOKEN_FILE_LOCATION",
         ),
     ] {
@@ -299,8 +302,8 @@ fn files_are_those_of_the_user_that_the_environment_or_a_token_names() {
         if let Some(bytes) = bytes {
             std::fs::write(&path, bytes).unwrap();
         }
-        let said = put(&hdfs.url("/x"), &[(TOKEN, &path)]);
-        assert!(said.contains(says), "{name}: {said}");
+        let output = put(&hdfs.url("/x"), &[(TOKEN, &path)]);
+        assert!(output.contains(expected), "{name}: {output}");
     }
     // Hadoop settings: the default file system, and a name service.
     let settings = format!(
@@ -314,18 +317,18 @@ fn files_are_those_of_the_user_that_the_environment_or_a_token_names() {
     );
     std::fs::write(folder.path().join("core-site.xml"), settings).unwrap();
     for (url, path) in [("hdfs:///default", "/default"), ("hdfs://lake/ha", "/ha")] {
-        let said = put(url, &[(USER, bob), ("HADOOP_CONF_DIR", folder.path())]);
-        assert!(said.contains("said: put"), "{said}");
-        assert_eq!(hdfs.tell(&format!("owner {path}")), "bob");
+        let output = put(url, &[(USER, bob), ("HADOOP_CONF_DIR", folder.path())]);
+        assert!(output.contains("said: put"), "{output}");
+        assert_eq!(hdfs.send_command(&format!("owner {path}")), "bob");
     }
-    let said = put("hdfs://sea/ha", &[("HADOOP_CONF_DIR", folder.path())]);
-    assert!(said.contains("no name service"), "{said}");
+    let output = put("hdfs://sea/ha", &[("HADOOP_CONF_DIR", folder.path())]);
+    assert!(output.contains("no name service"), "{output}");
 
-    hdfs.tell("protect /");
-    let said = put(&hdfs.url("/closed/x"), &[(USER, bob)]);
+    hdfs.send_command("protect /");
+    let output = put(&hdfs.url("/closed/x"), &[(USER, bob)]);
     assert!(
-        said.contains("AccessControlException") && said.contains(USER),
-        "{said}"
+        output.contains("AccessControlException") && output.contains(USER),
+        "{output}"
     );
-    assert!(!said.contains("\tat "), "{said}");
+    assert!(!output.contains("\tat "), "{output}");
 }

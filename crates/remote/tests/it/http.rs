@@ -16,7 +16,7 @@ struct Server {
 }
 
 impl Server {
-    fn answering<A: Into<Vec<u8>>>(answers: impl IntoIterator<Item = A>) -> Server {
+    fn start_server<A: Into<Vec<u8>>>(answers: impl IntoIterator<Item = A>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (seen, requests) = channel();
@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// Returns the requests so far: first line and range.
-    fn asked(&self) -> Vec<(String, String)> {
+    fn requests(&self) -> Vec<(String, String)> {
         self.requests.try_iter().collect()
     }
 }
@@ -90,34 +90,34 @@ fn read_from(location: &Location, offset: u64) -> (String, Option<Error>) {
 const TEXT: &str = "0123456789abcdef";
 
 #[test]
-fn a_read_from_an_offset_asks_for_a_range_and_gets_it() {
-    let server = Server::answering([part(TEXT, 10)]);
+fn a_read_from_an_offset_requests_a_range() {
+    let server = Server::start_server([part(TEXT, 10)]);
     let (text, error) = read_from(&server.file(), 10);
     assert_eq!(
         (text.as_str(), error.map(|e| e.to_string())),
         ("abcdef", None)
     );
-    let asked = server.asked();
+    let requests = server.requests();
     assert_eq!(
-        asked,
+        requests,
         [("GET /f?sig=abc".to_owned(), "bytes=10-".to_owned())]
     );
 }
 
 #[test]
-fn an_answer_to_another_question_is_refused() {
-    let whole = answer("200 OK", "", TEXT);
+fn a_response_for_another_range_is_refused() {
+    let complete = answer("200 OK", "", TEXT);
     let no_range = answer("206 Partial Content", "", "abcdef");
     for (wrong, words) in [
-        (part(TEXT, 9), "the answer begins at 9"),
-        (whole, "it does not support ranges"),
-        (no_range, "does not say which"),
+        (part(TEXT, 9), "the response begins at 9"),
+        (complete, "it does not support ranges"),
+        (no_range, "without a Content-Range header"),
         (
             answer("416 Range Not Satisfiable", "", ""),
             "the file ends before",
         ),
     ] {
-        let server = Server::answering([wrong]);
+        let server = Server::start_server([wrong]);
         let (text, error) = read_from(&server.file(), 10);
         let error = error.expect(words);
         assert!(error.to_string().contains(words), "{error}");
@@ -127,33 +127,36 @@ fn an_answer_to_another_question_is_refused() {
 
 #[test]
 fn redirects_are_followed_with_the_range_and_only_to_http() {
-    let target = Server::answering([part(TEXT, 10), part(TEXT, 10)]);
+    let target = Server::start_server([part(TEXT, 10), part(TEXT, 10)]);
     for status in ["302 Found", "307 Temporary Redirect"] {
         let to = format!("Location: http://{}/moved\r\n", target.address);
-        let server = Server::answering([answer(status, &to, "")]);
+        let server = Server::start_server([answer(status, &to, "")]);
         let (text, error) = read_from(&server.file(), 10);
         assert!(error.is_none(), "{status}: {error:?}");
         assert_eq!(text, "abcdef");
-        let asked = target.asked();
-        assert_eq!(asked, [("GET /moved".to_owned(), "bytes=10-".to_owned())]);
+        let requests = target.requests();
+        assert_eq!(
+            requests,
+            [("GET /moved".to_owned(), "bytes=10-".to_owned())]
+        );
     }
     let home = answer("302 Found", "Location: file:///etc/passwd\r\n", "");
-    let (text, error) = read_from(&Server::answering([home]).file(), 0);
+    let (text, error) = read_from(&Server::start_server([home]).file(), 0);
     assert!(text.is_empty() && error.is_some(), "{text}");
 
     let round = answer("302 Found", "Location: /f\r\n", "");
-    let circle = Server::answering(vec![round; 50]);
+    let circle = Server::start_server(vec![round; 50]);
     let (_, error) = read_from(&circle.file(), 0);
     assert!(error.is_some());
-    let asked = circle.asked().len();
+    let requests = circle.requests().len();
     assert!(
-        (2..50).contains(&asked),
-        "a circle ends by itself, not after {asked} rounds"
+        (2..50).contains(&requests),
+        "a redirect loop is cut off, not only after {requests} rounds"
     );
 }
 
 #[test]
-fn statuses_say_whether_another_try_may_help() {
+fn statuses_determine_whether_a_retry_may_help() {
     for (status, retry) in [
         ("500 Internal Server Error", true),
         ("503 Slow Down", true),
@@ -161,7 +164,7 @@ fn statuses_say_whether_another_try_may_help() {
         ("403 Forbidden", false),
         ("404 Not Found", false),
     ] {
-        let server = Server::answering([answer(status, "", "<html>")]);
+        let server = Server::start_server([answer(status, "", "<html>")]);
         let (_, error) = read_from(&server.file(), 0);
         let error = error.expect(status);
         assert_eq!(error.is_retryable(), retry, "{status}: {error}");
@@ -178,9 +181,9 @@ fn statuses_say_whether_another_try_may_help() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_an_error_and_says_where_to_go_on() {
+fn a_truncated_body_is_an_error_with_the_resume_offset() {
     let short = answer("200 OK", "", TEXT).replace(&TEXT[9..], "");
-    let server = Server::answering([short]);
+    let server = Server::start_server([short]);
     let (text, error) = read_from(&server.file(), 0);
     let error = error.expect("nine bytes are not sixteen");
     assert_eq!(text, "012345678");
@@ -188,9 +191,9 @@ fn a_body_that_ends_early_is_an_error_and_says_where_to_go_on() {
 }
 
 #[test]
-fn a_blocking_reader_goes_on_after_500s_and_short_bodies() {
+fn a_blocking_reader_retries_after_500s_and_short_bodies() {
     let short = answer("200 OK", "", TEXT).replace(&TEXT[4..], "");
-    let server = Server::answering([
+    let server = Server::start_server([
         answer("500 Internal Server Error", "", ""),
         short,
         answer("503 Service Unavailable", "", ""),
@@ -201,15 +204,19 @@ fn a_blocking_reader_goes_on_after_500s_and_short_bodies() {
     let mut reader = server.file().reader().unwrap();
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(text, TEXT);
-    let ranges: Vec<String> = server.asked().into_iter().map(|(_, range)| range).collect();
+    let ranges: Vec<String> = server
+        .requests()
+        .into_iter()
+        .map(|(_, range)| range)
+        .collect();
     assert_eq!(ranges, ["", "", "bytes=4-", "bytes=4-", "bytes=10-"]);
 }
 
 #[test]
-fn a_file_that_changed_its_size_meanwhile_is_not_mixed() {
+fn a_file_whose_size_changed_is_not_mixed() {
     let short = answer("200 OK", "", TEXT).replace(&TEXT[4..], "");
     let longer = format!("{TEXT}!");
-    let server = Server::answering([short, part(&longer, 4)]);
+    let server = Server::start_server([short, part(&longer, 4)]);
     let mut text = String::new();
     let error = server
         .file()
@@ -224,28 +231,28 @@ fn a_file_that_changed_its_size_meanwhile_is_not_mixed() {
 }
 
 #[test]
-fn a_size_is_asked_for_with_head_and_else_found_by_reading() {
-    let server = Server::answering(["HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n".to_owned()]);
+fn a_size_is_requested_with_head_or_found_by_reading() {
+    let server = Server::start_server(["HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n".to_owned()]);
     assert_eq!(server.file().size_blocking().unwrap(), 16);
-    assert_eq!(server.asked()[0].0, "HEAD /f?sig=abc");
-    let server = Server::answering([
+    assert_eq!(server.requests()[0].0, "HEAD /f?sig=abc");
+    let server = Server::start_server([
         answer("405 Method Not Allowed", "", ""),
         answer("200 OK", "", TEXT),
     ]);
     assert_eq!(server.file().size_blocking().unwrap(), 16);
-    let server = Server::answering([answer("404 Not Found", "", "")]);
+    let server = Server::start_server([answer("404 Not Found", "", "")]);
     let error = server.file().size_blocking().unwrap_err();
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
 }
 
 #[test]
-fn nothing_is_put_or_removed_over_http() {
-    let server = Server::answering([String::new()]);
+fn writing_and_removing_over_http_is_refused() {
+    let server = Server::start_server([String::new()]);
     let local = tempfile::NamedTempFile::new().unwrap();
     let put = wait(server.file().put_file(local.path(), &|_| {})).unwrap_err();
     let removed = wait(server.file().remove()).unwrap_err();
     for error in [put, removed] {
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
-    assert_eq!(server.asked(), []);
+    assert_eq!(server.requests(), []);
 }

@@ -22,7 +22,7 @@ impl S3 {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut child) = spawned else {
-            larder_testing::missing("the simulated S3");
+            larder_testing::report_missing("the simulated S3");
             return None;
         };
         let mut log = BufReader::new(child.stderr.take().unwrap());

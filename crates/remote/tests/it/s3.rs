@@ -14,7 +14,7 @@ use crate::wait;
 const INSIDE: &str = "LARDER_TEST_INSIDE_S3";
 
 #[test]
-fn what_is_put_is_listed_read_from_any_byte_and_removed() {
+fn files_are_written_listed_read_from_any_byte_and_removed() {
     if std::env::var_os(INSIDE).is_some() {
         return put_list_read_and_remove();
     }
@@ -23,14 +23,14 @@ fn what_is_put_is_listed_read_from_any_byte_and_removed() {
     again
         .args([
             "--exact",
-            "s3::what_is_put_is_listed_read_from_any_byte_and_removed",
+            "s3::files_are_written_listed_read_from_any_byte_and_removed",
         ])
         .env(INSIDE, "1");
     let output = s3.adjust(&mut again).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}"
+        output.status.success() && printed.contains("1 passed"),
+        "{printed}"
     );
     let (_, left) = s3.request("GET", "/larder?list-type=2");
     assert!(left.contains("<KeyCount>0<"), "{left}");
@@ -98,7 +98,7 @@ fn put_list_read_and_remove() {
     }
     let error = from(bytes.len() as u64 + 1).unwrap_err();
     assert!(
-        !error.is_retryable() && error.to_string().contains("it has only"),
+        !error.is_retryable() && error.to_string().contains("the file has only"),
         "{error}"
     );
 

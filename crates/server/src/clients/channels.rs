@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use larder_protocol::errors::Code;
 use larder_types::KEY_BYTES_MAX;
 
-use super::{Client, Note};
+use super::{Client, Notification};
 use crate::error::Refusal;
 use crate::glob::Glob;
 
@@ -80,7 +80,7 @@ impl Channels {
         if !inner.patterns.contains_key(name) {
             let cost = inner.patterns_cost + glob.cost();
             if cost > PATTERNS_COST_MAX {
-                return Err(too_costly());
+                return Err(patterns_too_costly());
             }
             inner.patterns_cost = cost;
         }
@@ -126,16 +126,16 @@ impl Channels {
         }
         let channel: Arc<[u8]> = exact.map_or_else(|| channel.into(), |(name, _)| name.clone());
         let payload: Arc<[u8]> = payload.into();
-        let mut sent = 0;
+        let mut delivered = 0;
         let mut send = |pattern: Option<&Arc<[u8]>>, subscribers: &Subscribers| {
             for client in subscribers.values() {
-                client.mailbox.put(Note::Message {
+                client.mailbox.put(Notification::Message {
                     pattern: pattern.cloned(),
                     channel: channel.clone(),
                     payload: payload.clone(),
                 });
             }
-            sent += subscribers.len();
+            delivered += subscribers.len();
         };
         if let Some((_, subscribers)) = exact {
             send(None, subscribers);
@@ -143,14 +143,14 @@ impl Channels {
         for (pattern, (_, subscribers)) in matching {
             send(Some(pattern), subscribers);
         }
-        sent
+        delivered
     }
 
     /// The channels with subscribers.
-    pub fn names(&self, is_meant: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
+    pub fn names(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
         let inner = self.read();
         let names = inner.channels.keys();
-        names.filter(|name| is_meant(name)).cloned().collect()
+        names.filter(|name| matches(name)).cloned().collect()
     }
 
     /// The number of channels that have subscribers.
@@ -169,7 +169,7 @@ impl Channels {
     }
 }
 
-fn too_costly() -> Refusal {
+fn patterns_too_costly() -> Refusal {
     let message = "the patterns that clients of this node are subscribed to would take too long to match: subscribe to channels, or to patterns \
                    whose only * is at the end";
     (Code::BadRequest, message.to_owned())

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 /// The memory of a message in addition to its payload.
-const NOTE_BYTES: usize = 96;
+const NOTIFICATION_BYTES: usize = 96;
 
 /// A message for a client.
 #[derive(Debug, Clone)]
-pub enum Note {
+pub enum Notification {
     /// A message of a channel, because the client is subscribed to the channel or to a matching pattern.
     Message {
         pattern: Option<Arc<[u8]>>,
@@ -30,16 +30,16 @@ pub enum Note {
     RedirectionBroken(u64),
 }
 
-impl Note {
+impl Notification {
     fn bytes(&self) -> usize {
-        NOTE_BYTES
+        NOTIFICATION_BYTES
             + match self {
-                Note::Message {
+                Notification::Message {
                     channel, payload, ..
                 } => channel.len() + payload.len(),
-                Note::Ended { name, .. } => name.len(),
-                Note::Invalidate(key) => key.as_ref().map_or(0, |key| key.len()),
-                Note::RedirectionBroken(_) => 0,
+                Notification::Ended { name, .. } => name.len(),
+                Notification::Invalidate(key) => key.as_ref().map_or(0, |key| key.len()),
+                Notification::RedirectionBroken(_) => 0,
             }
     }
 }
@@ -53,7 +53,7 @@ pub struct Mailbox {
 
 #[derive(Default)]
 struct Inner {
-    notes: VecDeque<Note>,
+    notifications: VecDeque<Notification>,
     waker: Option<Waker>,
 }
 
@@ -71,7 +71,7 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn put(&self, note: Note) {
+    pub fn put(&self, note: Notification) {
         if self.is_full.load(Ordering::Relaxed) {
             return;
         }
@@ -80,22 +80,24 @@ impl Mailbox {
         if self.is_full() {
             return;
         }
-        if matches!(note, Note::Invalidate(None)) {
+        if matches!(note, Notification::Invalidate(None)) {
             // It supersedes all earlier invalidations.
-            let before = std::mem::take(&mut inner.notes);
-            let is_kept = |note: &Note| !matches!(note, Note::Invalidate(_));
-            inner.notes.extend(before.into_iter().filter(is_kept));
-            let kept = inner.notes.iter().map(Note::bytes).sum();
+            let before = std::mem::take(&mut inner.notifications);
+            let is_kept = |note: &Notification| !matches!(note, Notification::Invalidate(_));
+            inner
+                .notifications
+                .extend(before.into_iter().filter(is_kept));
+            let kept = inner.notifications.iter().map(Notification::bytes).sum();
             self.bytes.store(kept, Ordering::Release);
         }
         if self.bytes.load(Ordering::Relaxed) + bytes > self.bytes_max {
             self.is_full.store(true, Ordering::Relaxed);
             tracing::warn!(
                 limit = self.bytes_max,
-                "a client did not take its messages and is closed (server.subscriber_buffer_bytes)"
+                "a client did not read its messages and is closed (server.subscriber_buffer_bytes)"
             );
         } else {
-            inner.notes.push_back(note);
+            inner.notifications.push_back(note);
             self.bytes.fetch_add(bytes, Ordering::Release);
         }
         let waker = inner.waker.take();
@@ -129,15 +131,15 @@ impl Mailbox {
     }
 
     /// Takes the first message.
-    pub fn take(&self) -> Option<Note> {
+    pub fn take(&self) -> Option<Notification> {
         if self.is_empty() {
             return None;
         }
         let mut inner = self.lock();
-        let note = inner.notes.pop_front()?;
+        let note = inner.notifications.pop_front()?;
         self.bytes.fetch_sub(note.bytes(), Ordering::Release);
-        if inner.notes.is_empty() && inner.notes.capacity() > 64 {
-            inner.notes = VecDeque::new();
+        if inner.notifications.is_empty() && inner.notifications.capacity() > 64 {
+            inner.notifications = VecDeque::new();
         }
         Some(note)
     }
@@ -145,7 +147,7 @@ impl Mailbox {
     /// Ready when there is a message, or when the mailbox is full.
     pub fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
-        if !inner.notes.is_empty() || self.is_full() {
+        if !inner.notifications.is_empty() || self.is_full() {
             return Poll::Ready(());
         }
         match &mut inner.waker {
@@ -160,16 +162,16 @@ impl Mailbox {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Note {
-        Note::Invalidate(Some(name.as_bytes().into()))
+    fn key(name: &str) -> Notification {
+        Notification::Invalidate(Some(name.as_bytes().into()))
     }
 
     #[test]
-    fn a_full_mailbox_takes_no_more_and_says_so() {
-        let mailbox = Mailbox::new(2 * NOTE_BYTES + 2);
+    fn a_full_mailbox_rejects_notifications() {
+        let mailbox = Mailbox::new(2 * NOTIFICATION_BYTES + 2);
         mailbox.put(key("a"));
         mailbox.put(key("b"));
-        assert!(!mailbox.is_full() && mailbox.bytes() == 2 * NOTE_BYTES + 2);
+        assert!(!mailbox.is_full() && mailbox.bytes() == 2 * NOTIFICATION_BYTES + 2);
         mailbox.put(key("c"));
         assert!(mailbox.is_full());
     }
@@ -187,11 +189,17 @@ mod tests {
     fn an_invalidation_of_all_keys_replaces_those_of_single_keys() {
         let mailbox = Mailbox::new(10_000);
         mailbox.put(key("a"));
-        mailbox.put(Note::RedirectionBroken(7));
+        mailbox.put(Notification::RedirectionBroken(7));
         mailbox.put(key("b"));
-        mailbox.put(Note::Invalidate(None));
-        assert!(matches!(mailbox.take(), Some(Note::RedirectionBroken(7))));
-        assert!(matches!(mailbox.take(), Some(Note::Invalidate(None))));
+        mailbox.put(Notification::Invalidate(None));
+        assert!(matches!(
+            mailbox.take(),
+            Some(Notification::RedirectionBroken(7))
+        ));
+        assert!(matches!(
+            mailbox.take(),
+            Some(Notification::Invalidate(None))
+        ));
         assert!(mailbox.take().is_none() && mailbox.bytes() == 0);
     }
 }

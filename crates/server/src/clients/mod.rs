@@ -30,10 +30,10 @@ use crate::stats::ClientFigures;
 use crate::unsent::unsent_bytes;
 
 pub use channels::{CHANNEL_BYTES_MAX, Channels};
-pub use mailbox::{Mailbox, Note};
-pub use memory::{Charge, Limits, SMALL_BYTES, as_reply};
+pub use mailbox::{Mailbox, Notification};
+pub use memory::{Charge, Limits, SMALL_BYTES, encode_refusal};
 pub use registration::Registration;
-pub use tracking::{Mode, Table, Tracker, Tracking};
+pub use tracking::{Mode, Tracker, Tracking, TrackingTable};
 
 /// The descriptor of a client without a local connection.
 const NO_SOCKET: RawFd = -1;
@@ -58,9 +58,9 @@ pub struct Client {
     pub queued_bytes: AtomicUsize,
     pub output_bytes: AtomicUsize,
     /// Bytes on other cores, and of long replies.
-    pub elsewhere: Arc<AtomicUsize>,
+    pub remote_bytes: Arc<AtomicUsize>,
     /// Bytes that a command holds during its execution. They do not cause its client to be closed.
-    pub executing: Arc<AtomicUsize>,
+    pub executing_bytes: Arc<AtomicUsize>,
     /// The part of these bytes that is included in the total of all clients.
     counted_bytes: AtomicUsize,
     /// The time (milliseconds since the registry was created) at which its socket last accepted replies, while it accepts no
@@ -69,7 +69,7 @@ pub struct Client {
     /// The bytes of its replies that the system held at the last check.
     unsent_bytes: AtomicUsize,
     /// Its socket was shut down because of the memory that it holds.
-    is_doomed: AtomicBool,
+    is_evicted: AtomicBool,
     is_closed: AtomicBool,
     /// Messages for it.
     pub mailbox: Mailbox,
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Returns whether the client can receive messages: it has a subscription, or uses RESP3.
-    pub fn takes_notes(&self) -> bool {
+    pub fn accepts_notifications(&self) -> bool {
         self.resp3.load(Relaxed) || self.is_subscribed()
     }
 
@@ -123,7 +123,7 @@ impl Client {
 
     /// Returns whether the client received some of its replies since the last call, although its socket accepts no more. Only
     /// valid while the client is registered, because its descriptor is open then.
-    fn has_taken_some(&self) -> bool {
+    fn has_read_more(&self) -> bool {
         let unsent = unsent_bytes(self.fd);
         self.unsent_bytes.swap(unsent, Relaxed) != unsent
     }
@@ -131,7 +131,10 @@ impl Client {
     /// The memory that the server holds for it.
     pub fn memory_bytes(&self) -> usize {
         let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
-        self.own_bytes() + of(&self.elsewhere) + of(&self.executing) + self.notified_bytes()
+        self.own_bytes()
+            + of(&self.remote_bytes)
+            + of(&self.executing_bytes)
+            + self.notified_bytes()
     }
 
     /// The memory of its subscriptions and its tracked keys, and of the messages that wait for it.
@@ -155,7 +158,7 @@ impl Client {
         self.stalled_ms.load(Relaxed) != 0
     }
 
-    pub fn goes_on(&self) {
+    pub fn clear_stall(&self) {
         self.stalled_ms.store(0, Relaxed);
     }
 
@@ -210,20 +213,20 @@ pub struct Clients {
     open: Mutex<HashMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
     /// For clients without a local connection, which have separate numbers.
-    next_id_elsewhere: AtomicU64,
+    next_remote_id: AtomicU64,
     epoch: Instant,
     /// HTTP requests on this port.
-    pub stray_http: LogLimit,
+    pub stray_http_log: LogLimit,
     /// TLS connections on this port, which does not use TLS.
-    pub stray_tls: LogLimit,
+    pub stray_tls_log: LogLimit,
     pub limits: Limits,
     pub figures: Arc<ClientFigures>,
-    too_large: LogLimit,
-    for_others: LogLimit,
-    unread: LogLimit,
-    lost: LogLimit,
+    too_large_log: LogLimit,
+    evicted_log: LogLimit,
+    unread_log: LogLimit,
+    lost_log: LogLimit,
     /// Connections that could not be accepted.
-    pub unaccepted: LogLimit,
+    pub unaccepted_log: LogLimit,
 }
 
 /// The connections that CLIENT KILL selects; empty fields match all.
@@ -238,11 +241,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    pub fn means(&self, client: &Client) -> bool {
-        let is = |wanted: &Option<String>, addr: SocketAddr| {
-            wanted
+    pub fn matches(&self, client: &Client) -> bool {
+        let is = |expected: &Option<String>, addr: SocketAddr| {
+            expected
                 .as_ref()
-                .is_none_or(|wanted| *wanted == addr.to_string())
+                .is_none_or(|expected| *expected == addr.to_string())
         };
         self.id.is_none_or(|id| id == client.id)
             && self
@@ -258,21 +261,23 @@ impl Filter {
 
 impl Clients {
     pub fn new(limits: Limits, figures: Arc<ClientFigures>) -> Clients {
-        figures.memory_limit_bytes.store(limits.all, Relaxed);
+        figures
+            .memory_limit_bytes
+            .store(limits.total_bytes, Relaxed);
         Clients {
             limits,
             figures,
-            too_large: LogLimit::default(),
-            for_others: LogLimit::default(),
-            unread: LogLimit::default(),
-            lost: LogLimit::default(),
+            too_large_log: LogLimit::default(),
+            evicted_log: LogLimit::default(),
+            unread_log: LogLimit::default(),
+            lost_log: LogLimit::default(),
             open: Mutex::default(),
             next_id: AtomicU64::new(1),
-            next_id_elsewhere: AtomicU64::new(1 << 62),
+            next_remote_id: AtomicU64::new(1 << 62),
             epoch: Instant::now(),
-            stray_http: LogLimit::default(),
-            stray_tls: LogLimit::default(),
-            unaccepted: LogLimit::default(),
+            stray_http_log: LogLimit::default(),
+            stray_tls_log: LogLimit::default(),
+            unaccepted_log: LogLimit::default(),
         }
     }
 
@@ -298,19 +303,19 @@ impl Clients {
             return None;
         }
         let id = self.next_id.fetch_add(1, Relaxed);
-        let client = self.client(id, core, fd, addr, local_addr);
+        let client = self.new_client(id, core, fd, addr, local_addr);
         open.insert(client.id, client.clone());
         Some(client)
     }
 
     /// A client of another node, which is not among the open connections here.
-    pub fn of_other_node(&self, core: usize, addr: Option<SocketAddr>) -> Arc<Client> {
+    pub fn new_remote(&self, core: usize, addr: Option<SocketAddr>) -> Arc<Client> {
         let addr = addr.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
-        let id = self.next_id_elsewhere.fetch_add(1, Relaxed);
-        self.client(id, core, NO_SOCKET, addr, addr)
+        let id = self.next_remote_id.fetch_add(1, Relaxed);
+        self.new_client(id, core, NO_SOCKET, addr, addr)
     }
 
-    fn client(
+    fn new_client(
         &self,
         id: u64,
         core: usize,
@@ -332,14 +337,14 @@ impl Clients {
             input_bytes: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
-            elsewhere: Arc::default(),
-            executing: Arc::default(),
+            remote_bytes: Arc::default(),
+            executing_bytes: Arc::default(),
             counted_bytes: AtomicUsize::new(0),
             stalled_ms: AtomicU64::new(0),
             unsent_bytes: AtomicUsize::new(0),
-            is_doomed: AtomicBool::new(false),
+            is_evicted: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            mailbox: Mailbox::new(self.limits.notes),
+            mailbox: Mailbox::new(self.limits.mailbox_bytes),
             tracker: ArcSwapOption::empty(),
             subscription_bytes: AtomicUsize::new(0),
             tracked_bytes: AtomicUsize::new(0),
@@ -356,7 +361,7 @@ impl Clients {
 
     /// Updates the total of all clients with one client's memory, and returns the latter.
     pub fn count(&self, client: &Client) -> usize {
-        if client.is_doomed.load(Relaxed) {
+        if client.is_evicted.load(Relaxed) {
             return 0;
         }
         let bytes = client.memory_bytes();
@@ -373,7 +378,7 @@ impl Clients {
 
     /// Returns whether the total exceeds the limit: then [`Clients::make_room`] must be called.
     pub fn is_full(&self) -> bool {
-        self.figures.memory_bytes.load(Relaxed) > self.limits.all
+        self.figures.memory_bytes.load(Relaxed) > self.limits.total_bytes
     }
 
     /// Closes the largest clients until the others are within the limit for all.
@@ -389,56 +394,56 @@ impl Clients {
             && let Some((bytes, client)) = clients.pop()
             && bytes > 0
         {
-            self.doom(client);
-            self.figures.closed_for_others.fetch_add(1, Relaxed);
-            if let Some(times) = self.for_others.note() {
+            self.evict(client);
+            self.figures.closed_evicted.fetch_add(1, Relaxed);
+            if let Some(times) = self.evicted_log.note() {
                 tracing::warn!(
                     times,
                     client = %client.addr,
                     client_bytes = bytes,
                     all_bytes = kept,
-                    limit_bytes = self.limits.all,
-                    "clients keep more memory than server.clients_memory allows: the largest are closed"
+                    limit_bytes = self.limits.total_bytes,
+                    "clients use more memory than server.clients_memory allows: the largest are closed"
                 );
             }
         }
     }
 
     /// Closes a registered client, and removes it from the total.
-    fn doom(&self, client: &Client) {
-        client.is_doomed.store(true, Relaxed);
+    fn evict(&self, client: &Client) {
+        client.is_evicted.store(true, Relaxed);
         self.discount(client);
         client.shut_down(Shutdown::Both);
     }
 
     /// Records, and logs at a limited rate, that a client is closed because it exceeds the limit for one.
-    pub fn note_too_large(&self, client: &Client, bytes: usize) {
+    pub fn record_too_large(&self, client: &Client, bytes: usize) {
         self.figures.closed_too_large.fetch_add(1, Relaxed);
-        if let Some(times) = self.too_large.note() {
+        if let Some(times) = self.too_large_log.note() {
             tracing::warn!(
                 times,
                 client = %client.addr,
                 client_bytes = bytes,
-                limit_bytes = self.limits.each,
-                "a client keeps more memory than server.client_memory allows and is closed"
+                limit_bytes = self.limits.per_client_bytes,
+                "a client uses more memory than server.client_memory allows and is closed"
             );
         }
     }
 
     /// Records that a client is closed because its long reply cannot be completed.
-    pub fn note_lost(&self, client: &Client) {
-        self.figures.closed_answer_lost.fetch_add(1, Relaxed);
-        if let Some(times) = self.lost.note() {
+    pub fn record_lost_reply(&self, client: &Client) {
+        self.figures.closed_reply_lost.fetch_add(1, Relaxed);
+        if let Some(times) = self.lost_log.note() {
             tracing::warn!(
                 times,
                 client = %client.addr,
-                "more rows changed while a long answer was read than may be kept for it: its client is closed"
+                "too many rows changed while a client read a long reply: the client is closed"
             );
         }
     }
 
     /// Records that a client's socket accepts no more of its replies.
-    pub fn stalled(&self, client: &Client) {
+    pub fn mark_stalled(&self, client: &Client) {
         client.stalled_ms.store(self.now_ms().max(1), Relaxed);
     }
 
@@ -446,39 +451,41 @@ impl Clients {
     /// of their replies for `unread_seconds` (0: never), or that exceed their memory limit.
     pub fn close_overdue(&self, idle_seconds: u64, unread_seconds: u64) {
         let now_ms = self.now_ms();
-        let is_over = |since_ms: u64, seconds: u64| {
+        let is_overdue = |since_ms: u64, seconds: u64| {
             seconds > 0 && now_ms.saturating_sub(since_ms) >= seconds.saturating_mul(1000)
         };
         for client in self.lock().values() {
-            if client.is_doomed.load(Relaxed) {
+            if client.is_evicted.load(Relaxed) {
                 continue;
             }
             let bytes = self.count(client);
             let stalled_ms = client.stalled_ms.load(Relaxed);
-            if bytes.saturating_sub(client.executing.load(Relaxed)) > self.limits.each {
-                self.doom(client);
-                self.note_too_large(client, bytes);
+            if bytes.saturating_sub(client.executing_bytes.load(Relaxed))
+                > self.limits.per_client_bytes
+            {
+                self.evict(client);
+                self.record_too_large(client, bytes);
             } else if client.mailbox.is_full() {
-                self.doom(client);
-            } else if stalled_ms > 0 && client.has_taken_some() {
+                self.evict(client);
+            } else if stalled_ms > 0 && client.has_read_more() {
                 // Unless its socket accepts data again.
                 let _ =
                     client
                         .stalled_ms
                         .compare_exchange(stalled_ms, now_ms.max(1), Relaxed, Relaxed);
-            } else if stalled_ms > 0 && is_over(stalled_ms, unread_seconds) {
-                self.doom(client);
+            } else if stalled_ms > 0 && is_overdue(stalled_ms, unread_seconds) {
+                self.evict(client);
                 self.figures.closed_unread.fetch_add(1, Relaxed);
-                if let Some(times) = self.unread.note() {
+                if let Some(times) = self.unread_log.note() {
                     tracing::warn!(
                         times,
                         client = %client.addr,
                         unread_bytes = client.output_bytes.load(Relaxed),
-                        "a client took nothing of its replies for server.unread_timeout_seconds and is closed"
+                        "a client read none of its replies for server.unread_timeout_seconds and is closed"
                     );
                 }
             } else if !client.is_subscribed()
-                && is_over(client.active_ms.load(Relaxed), idle_seconds)
+                && is_overdue(client.active_ms.load(Relaxed), idle_seconds)
             {
                 client.shut_down(Shutdown::Both);
             }
@@ -499,15 +506,15 @@ impl Clients {
 
     /// Records that the connection is not idle, with a clock value that the caller has read already.
     #[inline]
-    pub fn active(&self, client: &Client, now: Instant) {
+    pub fn mark_active(&self, client: &Client, now: Instant) {
         let ms = now.saturating_duration_since(self.epoch).as_millis() as u64;
         client.active_ms.store(ms, Relaxed);
     }
 
     /// One line per selected connection, oldest first.
-    pub fn list(&self, is_meant: impl Fn(&Client) -> bool) -> String {
+    pub fn list(&self, matches: impl Fn(&Client) -> bool) -> String {
         let mut clients: Vec<Arc<Client>> = self.lock().values().cloned().collect();
-        clients.retain(|client| is_meant(client));
+        clients.retain(|client| matches(client));
         clients.sort_by_key(|client| client.id);
         let now_ms = self.now_ms();
         clients.iter().fold(String::new(), |text, client| {
@@ -520,7 +527,7 @@ impl Clients {
     }
 
     /// The time `age` ago, in milliseconds since the registry was created; 0 if that is before it.
-    pub fn ms_before(&self, age: Duration) -> u64 {
+    pub fn timestamp_before(&self, age: Duration) -> u64 {
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.now_ms().saturating_sub(age_ms)
     }
@@ -529,7 +536,7 @@ impl Clients {
     pub fn kill(&self, filter: &Filter, own: u64) -> usize {
         let open = self.lock();
         let others = open.values().filter(|client| client.id != own);
-        let doomed = others.filter(|client| filter.means(client));
+        let doomed = others.filter(|client| filter.matches(client));
         doomed
             .inspect(|client| client.shut_down(Shutdown::Both))
             .count()

@@ -1,8 +1,8 @@
 //! Client-side caching (CLIENT TRACKING): tracks which keys clients have read and may have cached, and notifies them of changes.
 //!
 //! ```text
-//!  a tracked read, on the key's core ──► Table of that core ─┐
-//!  a read of a store ─────────────────► Table of all stores ─┴─► the key changes ──► Tracker ──► Mailbox of its client or its redirect
+//!  a tracked read, on the key's core ──► table of that core ─┐
+//!  a read of a store ─────────────────► table of all stores ─┴─► the key changes ──► Tracker ──► Mailbox of its client or its redirect
 //!                                        BCAST: prefixes ───────────────────────────────┘
 //! ```
 //!
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use super::Client;
-use super::mailbox::Note;
+use super::mailbox::Notification;
 
 /// The memory of a table entry in addition to its key, per client.
 const ENTRY_BYTES: usize = 160;
@@ -90,7 +90,7 @@ impl Tracker {
     }
 
     /// Returns whether the client is notified of changes of a key that it has not read.
-    fn hears(&self, key: &[u8]) -> bool {
+    fn matches_prefix(&self, key: &[u8]) -> bool {
         self.prefixes.is_empty() || self.prefixes.iter().any(|own| key.starts_with(own))
     }
 
@@ -102,13 +102,17 @@ impl Tracker {
         let target = self.redirect.as_ref().unwrap_or(&self.client);
         if target.is_closed() {
             self.is_broken.store(true, Ordering::Relaxed);
-            if self.client.takes_notes() {
-                self.client.mailbox.put(Note::RedirectionBroken(target.id));
+            if self.client.accepts_notifications() {
+                self.client
+                    .mailbox
+                    .put(Notification::RedirectionBroken(target.id));
             }
             return;
         }
-        if target.takes_notes() {
-            target.mailbox.put(Note::Invalidate(key.map(Arc::from)));
+        if target.accepts_notifications() {
+            target
+                .mailbox
+                .put(Notification::Invalidate(key.map(Arc::from)));
         }
     }
 }
@@ -118,8 +122,8 @@ pub struct Tracking {
     trackers: ArcSwap<Vec<Arc<Tracker>>>,
     /// True if at least one client has tracking on.
     is_on: AtomicBool,
-    writing: Mutex<()>,
-    stores: Mutex<Table>,
+    write_lock: Mutex<()>,
+    stores: Mutex<TrackingTable>,
     /// The number of entries of all tables.
     keys: AtomicUsize,
     keys_max: usize,
@@ -130,7 +134,7 @@ impl Tracking {
         Tracking {
             trackers: ArcSwap::default(),
             is_on: AtomicBool::new(false),
-            writing: Mutex::new(()),
+            write_lock: Mutex::new(()),
             stores: Mutex::default(),
             keys: AtomicUsize::new(0),
             keys_max,
@@ -152,7 +156,10 @@ impl Tracking {
     }
 
     fn change(&self, edit: impl FnOnce(&mut Vec<Arc<Tracker>>)) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .write_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut next = Vec::clone(&self.trackers.load());
         edit(&mut next);
         let is_on = !next.is_empty();
@@ -179,14 +186,14 @@ impl Tracking {
     pub fn broadcasts(&self, key: &[u8]) -> bool {
         let all = self.trackers.load();
         all.iter()
-            .any(|tracker| tracker.mode == Mode::Broadcast && tracker.hears(key))
+            .any(|tracker| tracker.mode == Mode::Broadcast && tracker.matches_prefix(key))
     }
 
     /// Notifies the BCAST clients of a change of a key. `by`: the client that made it.
     pub fn broadcast(&self, key: &[u8], by: u64) {
         for tracker in self.trackers.load().iter() {
-            let is_meant = tracker.mode == Mode::Broadcast && tracker.hears(key);
-            if is_meant && !(tracker.noloop && tracker.id() == by) {
+            let is_match = tracker.mode == Mode::Broadcast && tracker.matches_prefix(key);
+            if is_match && !(tracker.noloop && tracker.id() == by) {
                 tracker.send(Some(key));
             }
         }
@@ -216,10 +223,10 @@ impl Tracking {
         stores.invalidate_prefix(self, &prefix);
         drop(stores);
         for tracker in self.trackers.load().iter() {
-            let meets = |own: &[u8]| own.starts_with(&prefix) || prefix.starts_with(own);
-            let is_meant =
-                tracker.prefixes.is_empty() || tracker.prefixes.iter().any(|own| meets(own));
-            if tracker.mode == Mode::Broadcast && is_meant {
+            let overlaps = |own: &[u8]| own.starts_with(&prefix) || prefix.starts_with(own);
+            let is_match =
+                tracker.prefixes.is_empty() || tracker.prefixes.iter().any(|own| overlaps(own));
+            if tracker.mode == Mode::Broadcast && is_match {
                 // It is unknown which of the store's keys the client has cached.
                 tracker.send(None);
             }
@@ -229,7 +236,7 @@ impl Tracking {
 
 /// Keys that clients have read, each with these clients.
 #[derive(Default)]
-pub struct Table {
+pub struct TrackingTable {
     keys: BTreeMap<Box<[u8]>, Vec<Arc<Tracker>>>,
     /// The key that was evicted last.
     hand: Box<[u8]>,
@@ -240,7 +247,7 @@ fn position(trackers: &[Arc<Tracker>], tracker: &Tracker) -> Result<usize, usize
     trackers.binary_search_by_key(&tracker.id(), |one| one.id())
 }
 
-impl Table {
+impl TrackingTable {
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -287,7 +294,7 @@ impl Table {
         self.hand = key;
     }
 
-    /// Notifies the clients that have read a key, except those that `skips` selects, and removes the entry.
+    /// Notifies the clients that have read a key, except those that `is_skipped` selects, and removes the entry.
     pub fn invalidate(
         &mut self,
         tracking: &Tracking,
@@ -309,9 +316,9 @@ impl Table {
 
     fn invalidate_prefix(&mut self, tracking: &Tracking, prefix: &[u8]) {
         let from = (Bound::Included(prefix), Bound::Unbounded);
-        let those = self.keys.range::<[u8], _>(from).map(|(key, _)| key.clone());
-        let those: Vec<_> = those.take_while(|key| key.starts_with(prefix)).collect();
-        for key in those {
+        let matching = self.keys.range::<[u8], _>(from).map(|(key, _)| key.clone());
+        let matching: Vec<_> = matching.take_while(|key| key.starts_with(prefix)).collect();
+        for key in matching {
             self.invalidate(tracking, &key, &|_| false);
         }
     }

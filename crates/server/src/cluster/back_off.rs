@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wait_is_longer_until_the_longest_and_a_success_forgets_them() {
+    fn pauses_double_up_to_the_maximum_and_a_success_resets_them() {
         let mut back_off = BackOff::default();
         assert_eq!(back_off.next_ms(0), 25);
         assert_eq!(back_off.next_ms(50), 100);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use larder_cluster::map::Incarnation;
-use larder_cluster::peer::{Ended, Event, Hello};
+use larder_cluster::peer::{ConnectionEnd, ConnectionEvent, Hello};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -22,46 +22,46 @@ const SLICES: usize = 64;
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Maximum number of reads before the core's other tasks run.
-const READS_A_TURN: usize = 16;
+const READS_PER_TURN: usize = 16;
 /// The timeout for writing a final reason.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_WRITE_MAX: Duration = Duration::from_secs(1);
 
 /// Returns the known incarnation of a node that sent a hello, or the reason why it is rejected.
-pub(super) type Judge<'a> = &'a dyn Fn(&Hello) -> Result<Option<Incarnation>, String>;
+pub(super) type HelloCheck<'a> = &'a dyn Fn(&Hello) -> Result<Option<Incarnation>, String>;
 
 /// Runs a connection to its end.
 pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     core: &Core,
     link: &Rc<Link>,
     mut socket: S,
-    whom: &str,
-    judge: Judge<'_>,
+    peer_name: &str,
+    check_hello: HelloCheck<'_>,
 ) {
     let mut driver = Driver {
         core,
         link,
         socket: &mut socket,
-        judge,
+        check_hello,
         sleep: Box::pin(sleep(Duration::ZERO)),
         armed_ms: 0,
         was_full: false,
     };
     let ended = poll_fn(|cx| driver.poll(cx)).await;
-    end(core, link, &ended, whom);
+    finish(core, link, &ended, peer_name);
     // An error means that the peer is gone.
-    let _ = timeout(LAST_WORDS, last_words(link, &mut socket)).await;
+    let _ = timeout(FINAL_WRITE_MAX, flush_and_close(link, &mut socket)).await;
 }
 
 /// Notifies all waiters of the end of a connection.
-pub(super) fn end(core: &Core, link: &Rc<Link>, ended: &Ended, whom: &str) {
-    let why = link.ended(ended, whom);
+pub(super) fn finish(core: &Core, link: &Rc<Link>, ended: &ConnectionEnd, peer_name: &str) {
+    let why = link.notify_ended(ended, peer_name);
     tracing::debug!(%why, "a connection to another node has ended");
     if link.peer().is_some() {
         core.arrivals.push(Incoming::Ended(link.clone(), why));
     }
 }
 
-async fn last_words<S: AsyncWrite + Unpin>(link: &Rc<Link>, socket: &mut S) -> io::Result<()> {
+async fn flush_and_close<S: AsyncWrite + Unpin>(link: &Rc<Link>, socket: &mut S) -> io::Result<()> {
     poll_fn(|cx| poll_write(link, socket, cx)).await?;
     socket.flush().await?;
     socket.shutdown().await
@@ -71,7 +71,7 @@ struct Driver<'a, S> {
     core: &'a Core,
     link: &'a Rc<Link>,
     socket: &'a mut S,
-    judge: Judge<'a>,
+    check_hello: HelloCheck<'a>,
     sleep: Pin<Box<Sleep>>,
     /// The time at which `sleep` ends.
     armed_ms: u64,
@@ -80,13 +80,13 @@ struct Driver<'a, S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         self.link.set_driver(cx);
         // Bytes received before a timeout take precedence.
         let read = self.poll_read(cx);
         match read {
             Poll::Ready(Ok(ended)) => return Poll::Ready(ended),
-            Poll::Ready(Err(error)) => self.link.connection().broken(&tls::explain(&error)),
+            Poll::Ready(Err(error)) => self.link.connection().record_failure(&tls::explain(&error)),
             Poll::Pending => {}
         }
         let now_ms = self.core.now_ms();
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
             if let Poll::Ready(Ok(ended)) = self.poll_read(cx) {
                 return Poll::Ready(ended);
             }
-            self.link.connection().broken(&tls::explain(&error));
+            self.link.connection().record_failure(&tls::explain(&error));
         }
         let is_full = !self.link.connection().has_room();
         if std::mem::replace(&mut self.was_full, is_full) && !is_full {
@@ -106,20 +106,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
         if let Some(ended) = self.take_events(cx) {
             return Poll::Ready(ended);
         }
-        self.link.wake_askers();
-        self.poll_time(cx);
+        self.link.wake_requesters();
+        self.poll_timer(cx);
         Poll::Pending
     }
 
     /// Reads and dispatches events until no bytes are available. Ready at the end of the connection, or with an error of the
     /// socket.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ended>> {
-        for _ in 0..READS_A_TURN {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ConnectionEnd>> {
+        for _ in 0..READS_PER_TURN {
             if let Some(ended) = self.take_events(cx) {
                 return Poll::Ready(Ok(ended));
             }
             if !self.core.arrivals.has_room(cx) {
-                self.link.connection().unread(self.core.now_ms());
+                self.link.connection().record_read_pause(self.core.now_ms());
                 return Poll::Pending;
             }
             let mut connection = self.link.connection();
@@ -134,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
                     let closed = "the other side closed it";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, closed)));
                 }
-                Poll::Ready(Ok(_)) => connection.received(self.core.now_ms()),
+                Poll::Ready(Ok(_)) => connection.record_received(self.core.now_ms()),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
@@ -142,42 +142,44 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
         Poll::Pending
     }
 
-    fn take_events(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
+    fn take_events(&mut self, cx: &mut Context<'_>) -> Option<ConnectionEnd> {
         let now_ms = self.core.now_ms();
         while self.core.arrivals.has_room(cx) || self.link.is_ended() {
             let event = self.link.connection().next_event(now_ms)?;
             let arrivals = &self.core.arrivals;
             let link = self.link;
             match event {
-                Event::Hello(hello) => self.greet(&hello, now_ms),
-                Event::Ready(peer) => {
-                    self.core.members.met(peer.node, Ok(()));
+                ConnectionEvent::Hello(hello) => self.handle_hello(&hello, now_ms),
+                ConnectionEvent::Ready(peer) => {
+                    self.core.members.record_contact(peer.node, Ok(()));
                     link.set_peer(peer);
                     arrivals.push(Incoming::Connected(link.clone(), peer));
                     link.wake_all();
                 }
-                Event::Requests(stream, requests) => {
-                    arrivals.push(Incoming::Requests(requests, link.answering(stream)));
+                ConnectionEvent::Requests(stream, requests) => {
+                    arrivals.push(Incoming::Requests(requests, link.responder(stream)));
                 }
-                Event::Answer(stream, piece) => link.heard(stream, piece),
-                Event::Cancelled(stream) | Event::Room(stream) => link.wake_answerer(stream),
-                Event::Exchange(exchange) => {
+                ConnectionEvent::Reply(stream, piece) => link.deliver(stream, piece),
+                ConnectionEvent::Cancelled(stream) | ConnectionEvent::Writable(stream) => {
+                    link.wake_responder(stream)
+                }
+                ConnectionEvent::Exchange(exchange) => {
                     arrivals.push(Incoming::Exchange(link.clone(), exchange));
                 }
-                Event::Replicate(replicate) => {
+                ConnectionEvent::Replicate(replicate) => {
                     arrivals.push(Incoming::Replicate(link.clone(), replicate));
                 }
-                Event::Ended(ended) => return Some(ended),
+                ConnectionEvent::Ended(ended) => return Some(ended),
             }
         }
         None
     }
 
-    fn greet(&mut self, hello: &Hello, now_ms: u64) {
-        let judged = (self.judge)(hello);
+    fn handle_hello(&mut self, hello: &Hello, now_ms: u64) {
+        let checked = (self.check_hello)(hello);
         let mut connection = self.link.connection();
-        match judged {
-            Ok(known) => connection.admit(known, self.core.members.epoch(), now_ms),
+        match checked {
+            Ok(identity) => connection.admit(identity, self.core.members.epoch(), now_ms),
             Err(why) => connection.refuse(&why),
         }
         let peer = connection.peer().copied();
@@ -190,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
     }
 
     /// Schedules the next timeout.
-    fn poll_time(&mut self, cx: &mut Context<'_>) {
+    fn poll_timer(&mut self, cx: &mut Context<'_>) {
         loop {
             let next_ms = self.link.connection().next_tick_ms();
             let now_ms = self.core.now_ms();
@@ -228,7 +230,7 @@ fn poll_write<S: AsyncWrite + Unpin>(
         let written = Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count]);
         match std::task::ready!(written) {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-            Ok(size) => connection.wrote(size),
+            Ok(size) => connection.record_written(size),
             Err(error) => return Poll::Ready(Err(error)),
         }
     }

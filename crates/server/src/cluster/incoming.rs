@@ -6,18 +6,18 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use larder_cluster::peer::{Exchange, Peer, Replicate, Requests};
+use larder_cluster::peer::{Exchange, PeerInfo, Replicate, Requests};
 
-use super::link::{Answering, Link};
+use super::link::{Link, Responder};
 
 /// While this many messages wait, no more is read, so that senders are throttled.
 const WAITING_MAX: usize = 1_024;
 
 pub enum Incoming {
     /// The messages that follow with this link come from this peer.
-    Connected(Rc<Link>, Peer),
+    Connected(Rc<Link>, PeerInfo),
     /// To be executed and answered.
-    Requests(Requests, Answering),
+    Requests(Requests, Responder),
     Exchange(Rc<Link>, Exchange),
     Replicate(Rc<Link>, Replicate),
     /// The link has ended, with the reason. Its times determine when the peer certainly no longer trusts the rows that it
@@ -33,9 +33,9 @@ pub struct Arrivals(RefCell<Queue>);
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Incoming>,
-    taker: Option<Waker>,
+    consumer: Option<Waker>,
     /// Connections that do not read until there is room.
-    stopped: Vec<Waker>,
+    paused_readers: Vec<Waker>,
 }
 
 impl Arrivals {
@@ -46,11 +46,11 @@ impl Arrivals {
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Incoming> {
         let mut queue = self.0.borrow_mut();
         let Some(next) = queue.waiting.pop_front() else {
-            queue.taker = Some(cx.waker().clone());
+            queue.consumer = Some(cx.waker().clone());
             return Poll::Pending;
         };
         if queue.waiting.len() < WAITING_MAX / 2 {
-            queue.stopped.drain(..).for_each(Waker::wake);
+            queue.paused_readers.drain(..).for_each(Waker::wake);
         }
         Poll::Ready(next)
     }
@@ -58,8 +58,8 @@ impl Arrivals {
     pub(super) fn push(&self, incoming: Incoming) {
         let mut queue = self.0.borrow_mut();
         queue.waiting.push_back(incoming);
-        if let Some(taker) = queue.taker.take() {
-            taker.wake();
+        if let Some(consumer) = queue.consumer.take() {
+            consumer.wake();
         }
     }
 
@@ -70,11 +70,11 @@ impl Arrivals {
             return true;
         }
         if !queue
-            .stopped
+            .paused_readers
             .iter()
             .any(|waker| waker.will_wake(cx.waker()))
         {
-            queue.stopped.push(cx.waker().clone());
+            queue.paused_readers.push(cx.waker().clone());
         }
         false
     }

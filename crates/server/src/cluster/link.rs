@@ -1,9 +1,9 @@
 //! A connection in the form that the rest of a core uses: it sends requests and receives responses, and answers the peer's
 //! requests.
 //!
-//! 1. An [`Answer`] ends once: with its last piece, or with a [`Failure`] that states whether the requests may have been
+//! 1. An [`ResponseStream`] ends once: with its last piece, or with a [`Failure`] that states whether the requests may have been
 //!    executed.
-//! 2. An [`Answering`] that is dropped early notifies the peer.
+//! 2. An [`Responder`] that is dropped early notifies the peer.
 //! 3. Everything that is queued wakes the writing task, which writes all that is queued when it runs.
 
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,8 @@ use std::task::{Context, Poll, Waker};
 
 use larder_cluster::map::Incarnation;
 use larder_cluster::peer::{
-    Connection, Ended, Exchange, Last, NotSent, Peer, Piece, Replicate, Requests, StreamId,
+    Connection, ConnectionEnd, Exchange, PeerInfo, Piece, PieceStatus, Replicate, Requests,
+    SendError, StreamId,
 };
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -33,7 +34,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn why(self) -> Rc<str> {
+    pub fn into_reason(self) -> Rc<str> {
         match self {
             Failure::NotDone(why) | Failure::Unknown(why) => why,
         }
@@ -44,7 +45,9 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::NotDone(why) => write!(f, "not done: {why}"),
-            Failure::Unknown(why) => write!(f, "unknown whether it is done: {why}"),
+            Failure::Unknown(why) => {
+                write!(f, "it is unknown whether the request was executed: {why}")
+            }
         }
     }
 }
@@ -59,8 +62,8 @@ pub struct Link {
     /// The peer opened the connection.
     is_accepted: bool,
     /// Kept after the end.
-    peer: Cell<Option<Peer>>,
-    why: RefCell<Option<Rc<str>>>,
+    peer: Cell<Option<PeerInfo>>,
+    end_reason: RefCell<Option<Rc<str>>>,
     /// The task that owns the socket.
     driver: RefCell<Option<Waker>>,
     waiters: RefCell<Waiters>,
@@ -69,12 +72,12 @@ pub struct Link {
 #[derive(Default)]
 struct Waiters {
     /// Indexed by the place of a stream that this side requested.
-    answers: Vec<Option<Rc<Mailbox>>>,
+    mailboxes: Vec<Option<Rc<Mailbox>>>,
     spare: Vec<Rc<Mailbox>>,
     /// Tasks that wait for room to send a request.
-    askers: Vec<Waker>,
+    requesters: Vec<Waker>,
     /// Tasks that wait for room to send a response, indexed by the place of the peer's stream.
-    answerers: Vec<Option<Waker>>,
+    responders: Vec<Option<Waker>>,
 }
 
 #[derive(Default)]
@@ -94,7 +97,7 @@ impl Link {
             is_accepted,
             connection: RefCell::new(connection),
             peer: Cell::new(None),
-            why: RefCell::new(None),
+            end_reason: RefCell::new(None),
             driver: RefCell::new(None),
             waiters: RefCell::default(),
         })
@@ -106,17 +109,17 @@ impl Link {
 
     /// The incarnation of this node in which the connection began.
     pub fn life(&self) -> Incarnation {
-        self.connection.borrow().life()
+        self.connection.borrow().incarnation()
     }
 
     /// The current or former peer; `None` before both sides have sent their greetings.
-    pub fn peer(&self) -> Option<Peer> {
+    pub fn peer(&self) -> Option<PeerInfo> {
         self.peer.get()
     }
 
     /// The reason why it has ended.
-    pub fn why(&self) -> Option<Rc<str>> {
-        self.why.borrow().clone()
+    pub fn end_reason(&self) -> Option<Rc<str>> {
+        self.end_reason.borrow().clone()
     }
 
     pub fn is_ended(&self) -> bool {
@@ -137,20 +140,20 @@ impl Link {
     ///
     /// # Errors
     /// The connection has ended. Nothing was sent.
-    pub async fn ask(self: &Rc<Link>, requests: Requests) -> Result<Answer, Failure> {
+    pub async fn request(self: &Rc<Link>, requests: Requests) -> Result<ResponseStream, Failure> {
         poll_fn(|cx| self.poll_room(cx)).await?;
-        self.try_ask(requests).map_err(|_| self.gone())
+        self.try_request(requests).map_err(|_| self.ended_failure())
     }
 
     /// Sends requests if there is room now.
     ///
     /// # Errors
     /// There is no room, or the connection has ended. Nothing was sent.
-    pub fn try_ask(self: &Rc<Link>, requests: Requests) -> Result<Answer, NotSent> {
-        let stream = self.connection.borrow_mut().ask(requests)?;
+    pub fn try_request(self: &Rc<Link>, requests: Requests) -> Result<ResponseStream, SendError> {
+        let stream = self.connection.borrow_mut().send_requests(requests)?;
         let mailbox = self.waiters.borrow_mut().open(stream);
         self.wake();
-        Ok(Answer {
+        Ok(ResponseStream {
             link: self.clone(),
             stream,
             mailbox,
@@ -162,23 +165,26 @@ impl Link {
     ///
     /// # Errors
     /// There is no room, or the connection has ended.
-    pub fn can_ask(&self) -> Result<(), NotSent> {
-        self.connection.borrow().can_ask()
+    pub fn can_request(&self) -> Result<(), SendError> {
+        self.connection.borrow().check_can_request()
     }
 
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        match self.connection.borrow().can_ask() {
+        match self.connection.borrow().check_can_request() {
             Ok(()) => Poll::Ready(Ok(())),
-            Err(NotSent::Gone) => Poll::Ready(Err(self.gone())),
-            Err(NotSent::Full) => {
-                self.waiters.borrow_mut().askers.push(cx.waker().clone());
+            Err(SendError::Closed) => Poll::Ready(Err(self.ended_failure())),
+            Err(SendError::Full) => {
+                self.waiters
+                    .borrow_mut()
+                    .requesters
+                    .push(cx.waker().clone());
                 Poll::Pending
             }
         }
     }
 
-    fn gone(&self) -> Failure {
-        let why = self.why.borrow().clone();
+    fn ended_failure(&self) -> Failure {
+        let why = self.end_reason.borrow().clone();
         Failure::NotDone(why.unwrap_or_else(|| "the connection has ended".into()))
     }
 
@@ -186,7 +192,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn exchange(&self, exchange: Exchange) -> Result<(), NotSent> {
+    pub fn exchange(&self, exchange: Exchange) -> Result<(), SendError> {
         let sent = self.connection.borrow_mut().exchange(exchange);
         self.wake();
         sent
@@ -196,7 +202,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn replicate(&self, replicate: Replicate) -> Result<(), NotSent> {
+    pub fn replicate(&self, replicate: Replicate) -> Result<(), SendError> {
         let sent = self.connection.borrow_mut().replicate(replicate);
         self.wake();
         sent
@@ -224,80 +230,82 @@ impl Link {
         *self.driver.borrow_mut() = Some(cx.waker().clone());
     }
 
-    pub(super) fn set_peer(&self, peer: Peer) {
+    pub(super) fn set_peer(&self, peer: PeerInfo) {
         self.peer.set(Some(peer));
     }
 
-    pub(super) fn answering(self: &Rc<Link>, stream: StreamId) -> Answering {
-        Answering {
+    pub(super) fn responder(self: &Rc<Link>, stream: StreamId) -> Responder {
+        Responder {
             link: self.clone(),
             stream,
             is_done: false,
         }
     }
 
-    pub(super) fn heard(&self, stream: StreamId, piece: Piece) {
+    pub(super) fn deliver(&self, stream: StreamId, piece: Piece) {
         let mut waiters = self.waiters.borrow_mut();
         let place = stream.place as usize;
-        let mailbox = match piece.last {
-            Last::No => waiters.answers[place].clone(),
-            _ => waiters.answers[place].take(),
+        let mailbox = match piece.status {
+            PieceStatus::Partial => waiters.mailboxes[place].clone(),
+            _ => waiters.mailboxes[place].take(),
         };
         drop(waiters);
-        let mailbox = mailbox.expect("it was asked, and is not answered to its end");
+        let mailbox = mailbox.expect("an open stream has a mailbox");
         let mut mail = mailbox.0.borrow_mut();
         mail.pieces.push_back(piece);
         mail.wake();
     }
 
     /// Wakes the task that sends a response, because there is room, or because the requester no longer waits.
-    pub(super) fn wake_answerer(&self, stream: StreamId) {
+    pub(super) fn wake_responder(&self, stream: StreamId) {
         let mut waiters = self.waiters.borrow_mut();
-        if let Some(waker) = waiters.answerers.get_mut(stream.place as usize) {
+        if let Some(waker) = waiters.responders.get_mut(stream.place as usize) {
             waker.take().into_iter().for_each(Waker::wake);
         }
     }
 
     /// Wakes the tasks that wait for room to send a request, if there is room or never will be.
-    pub(super) fn wake_askers(&self) {
+    pub(super) fn wake_requesters(&self) {
         let mut waiters = self.waiters.borrow_mut();
-        if !waiters.askers.is_empty() && self.connection.borrow().can_ask() != Err(NotSent::Full) {
-            waiters.askers.drain(..).for_each(Waker::wake);
+        if !waiters.requesters.is_empty()
+            && self.connection.borrow().check_can_request() != Err(SendError::Full)
+        {
+            waiters.requesters.drain(..).for_each(Waker::wake);
         }
     }
 
     /// Wakes all tasks that wait for room, because the queue is short again or the connection has ended.
     pub(super) fn wake_all(&self) {
-        self.wake_askers();
+        self.wake_requesters();
         let mut waiters = self.waiters.borrow_mut();
         waiters
-            .answerers
+            .responders
             .iter_mut()
             .filter_map(Option::take)
             .for_each(Waker::wake);
     }
 
     /// Notifies all waiters of the end of the connection, and returns the reason.
-    pub(super) fn ended(&self, ended: &Ended, whom: &str) -> Rc<str> {
+    pub(super) fn notify_ended(&self, ended: &ConnectionEnd, peer_name: &str) -> Rc<str> {
         let why: Rc<str> = if ended.is_refused {
-            format!("{whom} refuses this node: {}", ended.why).into()
+            format!("{peer_name} rejects this node: {}", ended.why).into()
         } else {
-            format!("the connection to {whom} has ended: {}", ended.why).into()
+            format!("the connection to {peer_name} has ended: {}", ended.why).into()
         };
-        *self.why.borrow_mut() = Some(why.clone());
-        let mut answers = std::mem::take(&mut self.waiters.borrow_mut().answers);
-        let mut tell = |stream: &StreamId, failure: Failure| {
-            let mailbox = answers[stream.place as usize].take();
-            let mailbox = mailbox.expect("it was asked, and is not answered to its end");
+        *self.end_reason.borrow_mut() = Some(why.clone());
+        let mut mailboxes = std::mem::take(&mut self.waiters.borrow_mut().mailboxes);
+        let mut fail = |stream: &StreamId, failure: Failure| {
+            let mailbox = mailboxes[stream.place as usize].take();
+            let mailbox = mailbox.expect("an open stream has a mailbox");
             let mut mail = mailbox.0.borrow_mut();
             mail.failure = Some(failure);
             mail.wake();
         };
         for stream in &ended.unsent {
-            tell(stream, Failure::NotDone(why.clone()));
+            fail(stream, Failure::NotDone(why.clone()));
         }
         for stream in &ended.unknown {
-            tell(stream, Failure::Unknown(why.clone()));
+            fail(stream, Failure::Unknown(why.clone()));
         }
         self.wake_all();
         why
@@ -308,15 +316,15 @@ impl Waiters {
     fn open(&mut self, stream: StreamId) -> Rc<Mailbox> {
         let mailbox = self.spare.pop().unwrap_or_default();
         let place = stream.place as usize;
-        if self.answers.len() <= place {
-            self.answers.resize_with(place + 1, || None);
+        if self.mailboxes.len() <= place {
+            self.mailboxes.resize_with(place + 1, || None);
         }
-        self.answers[place] = Some(mailbox.clone());
+        self.mailboxes[place] = Some(mailbox.clone());
         mailbox
     }
 
     /// Keeps an empty mailbox for reuse if it has no other user.
-    fn spare(&mut self, mailbox: Rc<Mailbox>) {
+    fn recycle(&mut self, mailbox: Rc<Mailbox>) {
         if self.spare.len() < SPARE_MAX && Rc::strong_count(&mailbox) == 1 {
             *mailbox.0.borrow_mut() = Mail::default();
             self.spare.push(mailbox);
@@ -333,14 +341,14 @@ impl Mail {
 }
 
 /// The response to requests, in pieces. Dropping it cancels the requests.
-pub struct Answer {
+pub struct ResponseStream {
     link: Rc<Link>,
     stream: StreamId,
     mailbox: Rc<Mailbox>,
     is_done: bool,
 }
 
-impl Answer {
+impl ResponseStream {
     /// Returns the next piece; `None` after the last.
     ///
     /// # Errors
@@ -349,7 +357,7 @@ impl Answer {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// See [`Answer::next`].
+    /// See [`ResponseStream::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Failure>> {
         if self.is_done {
             return Poll::Ready(Ok(None));
@@ -368,22 +376,25 @@ impl Answer {
     }
 
     fn take(&mut self, piece: Piece) -> Result<Option<Piece>, Failure> {
-        self.is_done = piece.last != Last::No;
+        self.is_done = piece.status != PieceStatus::Partial;
         let why = || String::from_utf8_lossy(&piece.bytes).into();
-        match piece.last {
-            Last::No => {
-                self.link.connection.borrow_mut().taken(self.stream);
+        match piece.status {
+            PieceStatus::Partial => {
+                self.link
+                    .connection
+                    .borrow_mut()
+                    .acknowledge_piece(self.stream);
                 self.link.wake();
                 Ok(Some(piece))
             }
-            Last::Whole => Ok(Some(piece)),
-            Last::NotDone => Err(Failure::NotDone(why())),
-            Last::Unknown => Err(Failure::Unknown(why())),
+            PieceStatus::Complete => Ok(Some(piece)),
+            PieceStatus::NotDone => Err(Failure::NotDone(why())),
+            PieceStatus::Unknown => Err(Failure::Unknown(why())),
         }
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResponseStream {
     fn drop(&mut self) {
         if !self.is_done {
             self.link.connection.borrow_mut().cancel(self.stream);
@@ -391,7 +402,7 @@ impl Drop for Answer {
         }
         let mut waiters = self.link.waiters.borrow_mut();
         // A cancelled response is not delivered.
-        if let Some(place) = waiters.answers.get_mut(self.stream.place as usize)
+        if let Some(place) = waiters.mailboxes.get_mut(self.stream.place as usize)
             && place
                 .as_ref()
                 .is_some_and(|it| Rc::ptr_eq(it, &self.mailbox))
@@ -399,18 +410,18 @@ impl Drop for Answer {
             *place = None;
         }
         let mailbox = std::mem::take(&mut self.mailbox);
-        waiters.spare(mailbox);
+        waiters.recycle(mailbox);
     }
 }
 
 /// The sender of a response to another node's requests.
-pub struct Answering {
+pub struct Responder {
     link: Rc<Link>,
     stream: StreamId,
     is_done: bool,
 }
 
-impl Answering {
+impl Responder {
     pub fn link(&self) -> &Rc<Link> {
         &self.link
     }
@@ -419,7 +430,7 @@ impl Answering {
     ///
     /// # Errors
     /// The requester no longer waits.
-    pub async fn send(&mut self, piece: Piece) -> Result<(), NotSent> {
+    pub async fn send(&mut self, piece: Piece) -> Result<(), SendError> {
         poll_fn(|cx| self.poll_room(cx)).await?;
         self.try_send(piece)
     }
@@ -428,36 +439,45 @@ impl Answering {
     ///
     /// # Errors
     /// There is no room, or the requester no longer waits. Nothing was sent.
-    pub fn try_send(&mut self, piece: Piece) -> Result<(), NotSent> {
-        let last = piece.last;
+    pub fn try_send(&mut self, piece: Piece) -> Result<(), SendError> {
+        let last = piece.status;
         let mut connection = self.link.connection.borrow_mut();
-        let sent = connection.answer(self.stream, piece);
+        let sent = connection.send_reply(self.stream, piece);
         drop(connection);
-        self.is_done |= sent.is_ok() && last != Last::No || sent == Err(NotSent::Gone);
+        self.is_done |=
+            sent.is_ok() && last != PieceStatus::Partial || sent == Err(SendError::Closed);
         self.link.wake();
         sent
     }
 
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotSent>> {
-        match self.link.connection.borrow_mut().can_answer(self.stream) {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        match self
+            .link
+            .connection
+            .borrow_mut()
+            .check_can_reply(self.stream)
+        {
             Ok(()) => return Poll::Ready(Ok(())),
-            Err(NotSent::Gone) => return Poll::Ready(Err(NotSent::Gone)),
-            Err(NotSent::Full) => {}
+            Err(SendError::Closed) => return Poll::Ready(Err(SendError::Closed)),
+            Err(SendError::Full) => {}
         }
         let mut waiters = self.link.waiters.borrow_mut();
         let place = self.stream.place as usize;
-        if waiters.answerers.len() <= place {
-            waiters.answerers.resize_with(place + 1, || None);
+        if waiters.responders.len() <= place {
+            waiters.responders.resize_with(place + 1, || None);
         }
-        waiters.answerers[place] = Some(cx.waker().clone());
+        waiters.responders[place] = Some(cx.waker().clone());
         Poll::Pending
     }
 }
 
-impl Drop for Answering {
+impl Drop for Responder {
     fn drop(&mut self) {
         if !self.is_done {
-            let ended = Piece::told(Last::Unknown, "the other node ended before its answer");
+            let ended = Piece::with_reason(
+                PieceStatus::Unknown,
+                "the other node ended before its response was complete",
+            );
             // An error means that the requester no longer waits.
             let _ = self.try_send(ended);
         }

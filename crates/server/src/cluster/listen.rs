@@ -18,19 +18,19 @@ use super::link::Link;
 use super::tls;
 
 /// Maximum number of connections without a completed greeting.
-const STRANGERS_MAX: usize = 256;
+const UNGREETED_MAX: usize = 256;
 
 /// Accepts connections until it is dropped.
 pub async fn accept(core: Rc<Core>, listener: TcpListener) {
-    let strangers = Rc::new(Cell::new(0));
+    let ungreeted = Rc::new(Cell::new(0));
     loop {
         match listener.accept().await {
-            Ok((socket, addr)) if strangers.get() < STRANGERS_MAX => {
-                strangers.set(strangers.get() + 1);
-                tokio::task::spawn_local(serve(core.clone(), socket, addr, strangers.clone()));
+            Ok((socket, addr)) if ungreeted.get() < UNGREETED_MAX => {
+                ungreeted.set(ungreeted.get() + 1);
+                tokio::task::spawn_local(serve(core.clone(), socket, addr, ungreeted.clone()));
             }
             Ok((_, addr)) => {
-                tracing::warn!(%addr, "too many connect to the peer port and do not greet; is it open to others than nodes?");
+                tracing::warn!(%addr, "too many connections to the peer port send no greeting; check that only nodes can reach it");
             }
             Err(error) => {
                 tracing::warn!(%error, "a node's connection cannot be accepted");
@@ -40,22 +40,22 @@ pub async fn accept(core: Rc<Core>, listener: TcpListener) {
     }
 }
 
-async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: Rc<Cell<usize>>) {
+async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, ungreeted: Rc<Cell<usize>>) {
     // On failure, small frames wait for acknowledgements, which is harmless.
     let _ = socket.set_nodelay(true);
     let mut connection = Connection::accept(core.options(), core.now_ms());
     core.limit_trust(&mut connection);
     let link = Link::new(connection, true);
-    let stranger = Stranger(strangers);
-    let whom = format!("the node at {addr}");
-    let greeted = Cell::new(Some(stranger));
+    let ungreeted_connection = UngreetedConnection(ungreeted);
+    let peer_name = format!("the node at {addr}");
+    let greeted = Cell::new(Some(ungreeted_connection));
     match &core.tls {
         None => {
-            let judge = |hello: &Hello| {
+            let check_hello = |hello: &Hello| {
                 greeted.take();
-                judge(&core, hello, None)
+                identify_peer(&core, hello, None)
             };
-            drive(&core, &link, socket, &whom, &judge).await;
+            drive(&core, &link, socket, &peer_name, &check_hello).await;
         }
         Some(tls) => {
             let wait = Duration::from_millis(core.options.greeting_ms);
@@ -65,42 +65,42 @@ async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: R
                 Ok(accepted) => accepted,
                 Err(error) => {
                     let why = tls::explain(&error);
-                    tracing::warn!(%addr, why, "a connection of another node is refused");
+                    tracing::warn!(%addr, why, "a connection of another node is rejected");
                     return;
                 }
             };
-            let judge = |hello: &Hello| {
+            let check_hello = |hello: &Hello| {
                 greeted.take();
-                judge(&core, hello, Some(&certificate))
+                identify_peer(&core, hello, Some(&certificate))
             };
-            drive(&core, &link, socket, &whom, &judge).await;
+            drive(&core, &link, socket, &peer_name, &check_hello).await;
         }
     }
     if link.peer().is_none()
-        && let Some(why) = link.why()
+        && let Some(why) = link.end_reason()
     {
-        tracing::warn!(%addr, %why, "a connection of another node came to nothing");
+        tracing::warn!(%addr, %why, "a connection of another node ended before its greeting");
     }
 }
 
 /// Returns the map's entry for a node that sent a hello, if its certificate matches.
-fn judge(
+fn identify_peer(
     core: &Core,
     hello: &Hello,
     certificate: Option<&CertificateDer<'_>>,
 ) -> Result<Option<Incarnation>, String> {
-    let Some(known) = core.members.known(hello.from.node) else {
+    let Some(identity) = core.members.identity(hello.from.node) else {
         return Ok(None);
     };
     if let Some(certificate) = certificate {
-        tls::check_names(certificate, &known)?;
+        tls::check_names(certificate, &identity)?;
     }
-    Ok(Some(known.incarnation))
+    Ok(Some(identity.incarnation))
 }
 
-struct Stranger(Rc<Cell<usize>>);
+struct UngreetedConnection(Rc<Cell<usize>>);
 
-impl Drop for Stranger {
+impl Drop for UngreetedConnection {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

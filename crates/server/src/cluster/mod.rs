@@ -1,9 +1,9 @@
 //! Connections to other nodes: sockets, TLS, and an interface of futures for the rest of the server.
 //!
 //! ```text
-//!   Peers::ask, exchange ──► Link ◄── drive ══ socket ══ drive ──► Arrivals ──► Incoming: requests, with an Answering
-//!            Answer ◄────────┘ │                           │
-//!                              └─ larder_cluster::peer::Connection: the protocol, sans-IO
+//!   Peers::request, exchange ──► Link ◄── drive ══ socket ══ drive ──► Arrivals ──► Incoming: requests, with a Responder
+//!             ResponseStream ◄───┘ │                           │
+//!                                  └─ larder_cluster::peer::Connection: the protocol, sans-IO
 //! ```
 //!
 //! Each core has its own [`Peers`], to which it sends requests, and its own [`Arrivals`], from which it takes the requests of
@@ -24,7 +24,7 @@ pub mod node;
 pub mod one;
 mod peers;
 pub(crate) mod pem;
-pub mod slot_asks;
+pub mod slot_requests;
 mod tls;
 mod view;
 
@@ -36,7 +36,7 @@ use larder_cluster::map::{Epoch, Incarnation, NodeId};
 use larder_cluster::peer::{Connection, Options};
 
 pub use incoming::{Arrivals, Incoming};
-pub use link::{Answer, Answering, Failure, Link};
+pub use link::{Failure, Link, Responder, ResponseStream};
 pub use listen::accept;
 pub use peers::Peers;
 pub use tls::{Tls, TlsFiles};
@@ -51,16 +51,16 @@ pub(crate) const MARGIN_MS: u64 = 250;
 
 /// A node according to the map.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct PeerIdentity {
     pub name: String,
     pub incarnation: Incarnation,
     /// `host:port` for other nodes.
     pub address: String,
 }
 
-impl Known {
+impl PeerIdentity {
     /// The names that its certificate may have.
-    fn names(&self) -> [&str; 2] {
+    fn certificate_names(&self) -> [&str; 2] {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         [&self.name, host.trim_matches(['[', ']'])]
     }
@@ -72,16 +72,16 @@ pub trait Members {
     fn me(&self) -> Option<(NodeId, Incarnation)> {
         None
     }
-    fn known(&self, node: NodeId) -> Option<Known>;
+    fn identity(&self, node: NodeId) -> Option<PeerIdentity>;
     fn epoch(&self) -> Epoch;
 
     /// The time until which this node certainly may serve its slots in this incarnation.
-    fn acts_until_ms(&self, _life: Incarnation) -> u64 {
+    fn serves_until_ms(&self, _life: Incarnation) -> u64 {
         u64::MAX
     }
 
     /// Reports that a node was reached over a new connection, or the reason why it was not.
-    fn met(&self, _node: NodeId, _how: Result<(), &str>) {}
+    fn record_contact(&self, _node: NodeId, _how: Result<(), &str>) {}
 }
 
 /// The state shared by the connections of one core.
@@ -118,17 +118,17 @@ impl Core {
     /// This node's current description for greetings.
     fn options(&self) -> Options {
         let mut options = self.options.clone();
-        options.me.epoch = self.members.epoch();
+        options.local.epoch = self.members.epoch();
         if let Some(me) = self.members.me() {
-            (options.me.node, options.me.incarnation) = me;
+            (options.local.node, options.local.incarnation) = me;
         }
         options
     }
 
     /// Limits the peer's trust in this node's rows to the time for which the node may serve them in its current incarnation.
     fn limit_trust(&self, connection: &mut Connection) {
-        let (members, life) = (self.members.clone(), connection.life());
-        connection.set_acts_until(Rc::new(move || members.acts_until_ms(life)));
+        let (members, life) = (self.members.clone(), connection.incarnation());
+        connection.set_serve_deadline(Rc::new(move || members.serves_until_ms(life)));
     }
 
     fn now_ms(&self) -> u64 {

@@ -6,10 +6,11 @@ use std::io::Read;
 use std::path::Path;
 
 use larder_cluster::coordination::{
-    Change, Coordination, Embedded, Held, Keys, Mark, Outcome, Revision,
+    Change, Coordination, Embedded, Keys, LeaseHandle, Mark, Outcome, Revision,
 };
 use larder_cluster::map::{
-    self, ChangeId, DiskId, Incarnation, Map, NodeId, Refused, Registration, Settings, SlotRange,
+    self, ChangeId, ChangeRejected, DiskId, Incarnation, Map, NodeId, Registration, Settings,
+    SlotRange,
 };
 
 use super::{Life, View};
@@ -31,42 +32,43 @@ pub async fn open(
     mut registration: Registration,
 ) -> Result<(Embedded, View), Error> {
     let service = Embedded::open(data).map_err(unreadable)?;
-    let stored = service_read(&service).await?;
+    let stored = read_map(&service).await?;
     let before = stored.as_ref().map(|(map, _)| map);
     let name = registration.name.clone();
-    let known = before.and_then(|map| map.member_named(&name));
-    if let (None, Some(map)) = (known, before) {
+    let member = before.and_then(|map| map.member_named(&name));
+    if let (None, Some(map)) = (member, before) {
         let others: Vec<&str> = map.members().iter().map(|it| it.name().as_str()).collect();
         return Err(Error::BadRequest(format!(
-            "cluster.node: {name} is not the node whose data this is ({}): give it its name, or start with another data folder",
+            "cluster.node: {name} is not the node that owns this data folder ({}): use that name, or start with another data folder",
             others.join(", ")
         )));
     }
-    registration.incarnation = Incarnation(known.map_or(1, |it| it.registration.incarnation.0 + 1));
-    registration.disk = known.map_or_else(new_disk, |it| Ok(it.registration.disk))?;
+    registration.incarnation =
+        Incarnation(member.map_or(1, |it| it.registration.incarnation.0 + 1));
+    registration.disk = member.map_or_else(random_disk_id, |it| Ok(it.registration.disk))?;
     let life = Life {
         incarnation: registration.incarnation,
         disk: registration.disk,
-        held: Held::for_ever(),
+        held: LeaseHandle::unlimited(),
         unproven: None,
     };
     let own_cores = registration.cores;
     let map = match before {
-        None => founded(cluster, registration),
-        Some(map) => returned(map, known.map_or(NodeId(0), |it| it.id), registration),
+        None => create_map(cluster, registration),
+        Some(map) => restart_node(map, member.map_or(NodeId(0), |it| it.id), registration),
     };
     let map = map.map_err(|why| Error::Corrupted(format!("cluster.json: {why}")))?;
     let revision = stored
         .as_ref()
         .map_or(Revision(0), |(_, revision)| *revision);
-    write(&service, &map, revision).await?;
+    write_map(&service, &map, revision).await?;
     let node = map.members().first().map_or(NodeId(0), |member| member.id);
-    let view = View::first(map.clone(), own_cores).after(map, node, Some(life));
+    let view = View::initial(map.clone(), own_cores).next(map, node, Some(life));
     Ok((service, view))
 }
 
 /// Returns the first map, in which this node is the only member and owns every slot.
-fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
+fn create_map(cluster: &str, registration: Registration) -> Result<Map, ChangeRejected> {
     let node = NodeId(1);
     let changes = [
         map::Change::MemberAdded {
@@ -77,7 +79,7 @@ fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
             nodes: vec![node],
             at_ms: 0,
         },
-        map::Change::PlacementTaken {
+        map::Change::PlacementReplaced {
             goals: vec![(SlotRange::ALL, vec![node])],
             outputs: Vec::new(),
             from: 0,
@@ -87,11 +89,15 @@ fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
         replicas: 1,
         ..Settings::default()
     };
-    changed(Map::new(cluster, settings), &changes)
+    apply_changes(Map::new(cluster, settings), &changes)
 }
 
 /// Returns the map after this node has started again, with a new incarnation.
-fn returned(map: &Map, node: NodeId, registration: Registration) -> Result<Map, Refused> {
+fn restart_node(
+    map: &Map,
+    node: NodeId,
+    registration: Registration,
+) -> Result<Map, ChangeRejected> {
     let changes = [
         map::Change::MembersLost {
             nodes: vec![node],
@@ -104,16 +110,16 @@ fn returned(map: &Map, node: NodeId, registration: Registration) -> Result<Map, 
             at_ms: 0,
         },
     ];
-    changed(map.clone(), &changes)
+    apply_changes(map.clone(), &changes)
 }
 
-fn changed(map: Map, changes: &[map::Change]) -> Result<Map, Refused> {
+fn apply_changes(map: Map, changes: &[map::Change]) -> Result<Map, ChangeRejected> {
     changes.iter().try_fold(map, |map, change| {
         map.apply(change, &ChangeId(format!("start-{}", map.epoch())))
     })
 }
 
-async fn service_read(service: &Embedded) -> Result<Option<(Map, Revision)>, Error> {
+async fn read_map(service: &Embedded) -> Result<Option<(Map, Revision)>, Error> {
     let service: &dyn Coordination = service;
     let read = service.read(&Keys::one(MAP)).await.map_err(unreadable)?;
     let Some(entry) = read.entries.into_iter().next() else {
@@ -125,7 +131,7 @@ async fn service_read(service: &Embedded) -> Result<Option<(Map, Revision)>, Err
     Ok(Some((map, entry.modified)))
 }
 
-async fn write(service: &Embedded, map: &Map, before: Revision) -> Result<(), Error> {
+async fn write_map(service: &Embedded, map: &Map, before: Revision) -> Result<(), Error> {
     let service: &dyn Coordination = service;
     let mark = Mark {
         key: MARK.to_owned(),
@@ -137,10 +143,12 @@ async fn write(service: &Embedded, map: &Map, before: Revision) -> Result<(), Er
         puts: Vec::new(),
         deletes: Vec::new(),
     };
-    let change = change.unless_changed(MAP, before).put(MAP, map.to_text());
+    let change = change.if_unchanged(MAP, before).put(MAP, map.to_text());
     match service.change(&change).await.map_err(unreadable)? {
         Outcome::Done(_) => Ok(()),
-        Outcome::Conflict(_) => Err(Error::Io("cluster.json was changed meanwhile".to_owned())),
+        Outcome::Conflict(_) => Err(Error::Io(
+            "cluster.json was changed concurrently".to_owned(),
+        )),
     }
 }
 
@@ -148,7 +156,7 @@ fn unreadable(error: larder_cluster::coordination::Error) -> Error {
     Error::Io(error.to_string())
 }
 
-fn new_disk() -> Result<DiskId, Error> {
+fn random_disk_id() -> Result<DiskId, Error> {
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| Error::Io(format!("/dev/urandom: {error}")))?;

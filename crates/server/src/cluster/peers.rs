@@ -9,37 +9,37 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use larder_cluster::map::{Incarnation, NodeId};
-use larder_cluster::peer::{Connection, Event, Requests};
+use larder_cluster::peer::{Connection, ConnectionEvent, Requests};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::back_off::BackOff;
-use super::drive::{drive, end};
-use super::link::{Answer, Failure, Link};
-use super::{Core, Known, tls};
+use super::drive::{drive, finish};
+use super::link::{Failure, Link, ResponseStream};
+use super::{Core, PeerIdentity, tls};
 
 /// Connections of one core to other nodes.
 pub struct Peers {
     core: Rc<Core>,
-    nodes: RefCell<HashMap<NodeId, Node>>,
+    nodes: RefCell<HashMap<NodeId, PeerState>>,
 }
 
 #[derive(Default)]
-struct Node {
+struct PeerState {
     link: Option<Rc<Link>>,
     back_off: BackOff,
     /// The time before which it is not retried.
-    not_before_ms: u64,
+    retry_at_ms: u64,
     /// Its incarnation, and this node's, at the last attempt.
     lives: Option<(Incarnation, Incarnation)>,
     /// The reason why it was lost.
     why: Option<Rc<str>>,
 }
 
-impl Node {
-    fn try_at_once(&mut self) {
+impl PeerState {
+    fn retry_immediately(&mut self) {
         self.back_off.reset();
-        self.not_before_ms = 0;
+        self.retry_at_ms = 0;
     }
 }
 
@@ -62,39 +62,39 @@ impl Peers {
         if let Some(link) = node.link.as_ref().filter(|link| !link.is_ended()) {
             return Ok(link.clone());
         }
-        let known = self.core.members.known(to);
+        let identity = self.core.members.identity(to);
         let options = self.core.options();
-        let lives = known
+        let lives = identity
             .as_ref()
-            .map(|known| (known.incarnation, options.me.incarnation));
+            .map(|identity| (identity.incarnation, options.local.incarnation));
         if lives.is_some() && node.lives != lives {
-            node.try_at_once();
+            node.retry_immediately();
         }
-        if node.link.is_some() || now_ms < node.not_before_ms {
-            let why = node.link.as_ref().and_then(|link| link.why());
+        if node.link.is_some() || now_ms < node.retry_at_ms {
+            let why = node.link.as_ref().and_then(|link| link.end_reason());
             let why = why.or_else(|| node.why.clone());
             let why =
                 why.unwrap_or_else(|| format!("the connection to node {to} is ending").into());
             return Err(Failure::NotDone(why));
         }
-        let Some(known) = known else {
-            let why = format!("node {to} is no member in this node's map");
+        let Some(identity) = identity else {
+            let why = format!("node {to} is not a member in this node's map");
             return Err(Failure::NotDone(why.into()));
         };
         node.lives = lives;
-        let mut connection = Connection::connect(options, to, known.incarnation, now_ms);
+        let mut connection = Connection::connect(options, to, identity.incarnation, now_ms);
         self.core.limit_trust(&mut connection);
         let link = Link::new(connection, false);
         node.link = Some(link.clone());
         drop(nodes);
-        tokio::task::spawn_local(self.clone().run(to, known, link.clone()));
+        tokio::task::spawn_local(self.clone().run(to, identity, link.clone()));
         Ok(link)
     }
 
     /// Records that a node has connected to this one, so it may be reachable.
-    pub fn heard_from(&self, node: NodeId) {
+    pub fn record_contact(&self, node: NodeId) {
         if let Some(node) = self.nodes.borrow_mut().get_mut(&node) {
-            node.try_at_once();
+            node.retry_immediately();
         }
     }
 
@@ -102,51 +102,60 @@ impl Peers {
     ///
     /// # Errors
     /// Nothing was sent.
-    pub async fn ask(self: &Rc<Peers>, to: NodeId, requests: Requests) -> Result<Answer, Failure> {
+    pub async fn request(
+        self: &Rc<Peers>,
+        to: NodeId,
+        requests: Requests,
+    ) -> Result<ResponseStream, Failure> {
         let link = self.link(to)?;
-        link.ask(requests).await
+        link.request(requests).await
     }
 
-    async fn run(self: Rc<Peers>, to: NodeId, known: Known, link: Rc<Link>) {
-        let whom = format!("node {} at {}", known.name, known.address);
-        if let Err(error) = self.connect(&known, &link, &whom).await {
-            link.connection().broken(&tls::explain(&error));
+    async fn run(self: Rc<Peers>, to: NodeId, identity: PeerIdentity, link: Rc<Link>) {
+        let peer_name = format!("node {} at {}", identity.name, identity.address);
+        if let Err(error) = self.connect(&identity, &link, &peer_name).await {
+            link.connection().record_failure(&tls::explain(&error));
             let ended = link.connection().next_event(self.core.now_ms());
-            if let Some(Event::Ended(ended)) = ended {
-                end(&self.core, &link, &ended, &whom);
+            if let Some(ConnectionEvent::Ended(ended)) = ended {
+                finish(&self.core, &link, &ended, &peer_name);
             }
         }
         let random = (self.core.random.borrow_mut())();
         let mut nodes = self.nodes.borrow_mut();
         let node = nodes.entry(to).or_default();
         node.link = None;
-        node.why = link.why();
+        node.why = link.end_reason();
         if link.peer().is_some() {
             node.back_off.reset();
         }
-        node.not_before_ms = self.core.now_ms() + node.back_off.next_ms(random);
+        node.retry_at_ms = self.core.now_ms() + node.back_off.next_ms(random);
         drop(nodes);
-        if let (None, Some(why)) = (link.peer(), link.why()) {
-            self.core.members.met(to, Err(&why));
+        if let (None, Some(why)) = (link.peer(), link.end_reason()) {
+            self.core.members.record_contact(to, Err(&why));
         }
     }
 
     /// # Errors
     /// The connection could not be established.
-    async fn connect(&self, known: &Known, link: &Rc<Link>, whom: &str) -> io::Result<()> {
+    async fn connect(
+        &self,
+        identity: &PeerIdentity,
+        link: &Rc<Link>,
+        peer_name: &str,
+    ) -> io::Result<()> {
         let core = &self.core;
         let wait = Duration::from_millis(core.options.greeting_ms);
-        let nobody = |_: &_| Err("nobody is to greet here".to_owned());
-        let connected = timeout(wait, TcpStream::connect(&known.address)).await;
+        let reject_hello = |_: &_| Err("this side sends the first greeting".to_owned());
+        let connected = timeout(wait, TcpStream::connect(&identity.address)).await;
         let socket = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         // On failure, small frames wait for acknowledgements, which is harmless.
         let _ = socket.set_nodelay(true);
         match &core.tls {
-            None => drive(core, link, socket, whom, &nobody).await,
+            None => drive(core, link, socket, peer_name, &reject_hello).await,
             Some(tls) => {
-                let connected = timeout(wait, tls.connect(known, socket)).await;
+                let connected = timeout(wait, tls.connect(identity, socket)).await;
                 let socket = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-                drive(core, link, socket, whom, &nobody).await;
+                drive(core, link, socket, peer_name, &reject_hello).await;
             }
         }
         Ok(())

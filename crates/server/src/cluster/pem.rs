@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(none) if none.is_empty() => Err(format!("{} holds no certificate", path.display())),
+        Ok(none) if none.is_empty() => Err(format!("{} contains no certificate", path.display())),
         Ok(all) => Ok(all),
         Err(error) => Err(unreadable(path, &error)),
     }
@@ -26,14 +26,14 @@ pub fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> String {
 
 /// A fingerprint of files: the inode, length and modification time of each.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Looked(Vec<Option<(u64, u64, i64, i64)>>);
+pub struct FileStamps(Vec<Option<(u64, u64, i64, i64)>>);
 
-impl Looked {
-    pub fn at<'a>(files: impl IntoIterator<Item = &'a Path>) -> Looked {
+impl FileStamps {
+    pub fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> FileStamps {
         let look = |path: &Path| {
             let found = fs::metadata(path).ok()?;
             Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
         };
-        Looked(files.into_iter().map(look).collect())
+        FileStamps(files.into_iter().map(look).collect())
     }
 }

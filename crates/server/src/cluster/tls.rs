@@ -23,8 +23,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-use super::Known;
-use super::pem::{Looked, certificates, unreadable};
+use super::PeerIdentity;
+use super::pem::{FileStamps, certificates, unreadable};
 
 /// PEM files of a node.
 #[derive(Debug, Clone)]
@@ -38,16 +38,16 @@ pub struct TlsFiles {
 
 /// The TLS configuration of both sides of a node's connections.
 #[derive(Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct Tls(Arc<TlsShared>);
 
-struct Shared {
+struct TlsShared {
     files: TlsFiles,
-    opened: ArcSwap<Opened>,
-    looked: Mutex<Looked>,
+    state: ArcSwap<TlsState>,
+    stamps: Mutex<FileStamps>,
 }
 
 /// The contents of the files when they were read.
-struct Opened {
+struct TlsState {
     acceptor: TlsAcceptor,
     roots: Arc<RootCertStore>,
     verifier: Arc<WebPkiServerVerifier>,
@@ -56,13 +56,13 @@ struct Opened {
 }
 
 impl TlsFiles {
-    fn look(&self) -> Looked {
-        Looked::at([&*self.authority, &*self.certificate, &*self.key])
+    fn read_stamps(&self) -> FileStamps {
+        FileStamps::read([&*self.authority, &*self.certificate, &*self.key])
     }
 }
 
-impl Opened {
-    fn read(files: &TlsFiles) -> Result<Opened, String> {
+impl TlsState {
+    fn read(files: &TlsFiles) -> Result<TlsState, String> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&files.authority)? {
             let added = roots.add(certificate);
@@ -92,7 +92,7 @@ impl Opened {
             .with_client_cert_verifier(clients)
             .with_single_cert(certificate.clone(), key.clone_key())
             .map_err(|error| refused(&error))?;
-        Ok(Opened {
+        Ok(TlsState {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             roots,
             verifier,
@@ -107,34 +107,34 @@ impl Tls {
     /// A file cannot be read, or does not match the others: which one, and the reason.
     pub fn open(files: &TlsFiles) -> Result<Tls, String> {
         // Checked before they are read, so that a change in between is detected.
-        let looked = Mutex::new(files.look());
-        Ok(Tls(Arc::new(Shared {
-            opened: ArcSwap::from_pointee(Opened::read(files)?),
+        let stamps = Mutex::new(files.read_stamps());
+        Ok(Tls(Arc::new(TlsShared {
+            state: ArcSwap::from_pointee(TlsState::read(files)?),
             files: files.clone(),
-            looked,
+            stamps,
         })))
     }
 
     /// Returns the current contents of the files, if they are valid.
-    fn opened(&self) -> Arc<Opened> {
-        let now = self.0.files.look();
-        let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        if *looked != now {
-            *looked = now;
-            match Opened::read(&self.0.files) {
-                Ok(opened) => {
-                    self.0.opened.store(Arc::new(opened));
+    fn current_state(&self) -> Arc<TlsState> {
+        let now = self.0.files.read_stamps();
+        let mut stamps = self.0.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        if *stamps != now {
+            *stamps = now;
+            match TlsState::read(&self.0.files) {
+                Ok(state) => {
+                    self.0.state.store(Arc::new(state));
                     tracing::info!(
-                        "new connections of nodes are given the certificate that is there now (cluster.tls_cert)"
+                        "new connections to nodes use the replaced certificate (cluster.tls_cert)"
                     );
                 }
                 Err(why) => tracing::warn!(
                     why,
-                    "the files of TLS between nodes (cluster.tls_*) have changed and cannot be used; those before them still are"
+                    "the TLS files for nodes (cluster.tls_*) have changed and cannot be used; the previous ones remain in use"
                 ),
             }
         }
-        self.0.opened.load_full()
+        self.0.state.load_full()
     }
 
     /// Connects to a node.
@@ -143,12 +143,12 @@ impl Tls {
     /// The peer's certificate does not belong to this node, or the connection failed: see [`explain`].
     pub async fn connect(
         &self,
-        known: &Known,
+        identity: &PeerIdentity,
         socket: TcpStream,
     ) -> io::Result<client::TlsStream<TcpStream>> {
-        let opened = self.opened();
-        let names = known
-            .names()
+        let state = self.current_state();
+        let names = identity
+            .certificate_names()
             .map(|name| ServerName::try_from(name.to_owned()));
         let names: Vec<_> = names.into_iter().flatten().collect();
         let first = names.first().cloned();
@@ -156,12 +156,12 @@ impl Tls {
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
-            .with_root_certificates(opened.roots.clone())
-            .with_client_auth_cert(opened.certificate.clone(), opened.key.clone_key())
+            .with_root_certificates(state.roots.clone())
+            .with_client_auth_cert(state.certificate.clone(), state.key.clone_key())
             .map_err(io::Error::other)?;
         let verifier = AnyName {
             names,
-            verifier: opened.verifier.clone(),
+            verifier: state.verifier.clone(),
         };
         config
             .dangerous()
@@ -178,7 +178,7 @@ impl Tls {
         &self,
         socket: TcpStream,
     ) -> io::Result<(server::TlsStream<TcpStream>, CertificateDer<'static>)> {
-        let acceptor = self.opened().acceptor.clone();
+        let acceptor = self.current_state().acceptor.clone();
         let socket = match acceptor.accept(socket).into_fallible().await {
             Ok(socket) => socket,
             Err((error, mut socket)) => {
@@ -195,7 +195,7 @@ impl Tls {
             .and_then(|all| all.first())
             .map(|it| it.clone().into_owned());
         let certificate =
-            certificate.ok_or_else(|| io::Error::other("the other showed no certificate"))?;
+            certificate.ok_or_else(|| io::Error::other("the peer presented no certificate"))?;
         Ok((socket, certificate))
     }
 }
@@ -259,9 +259,12 @@ impl ServerCertVerifier for AnyName {
 ///
 /// # Errors
 /// The certificate belongs to another node; the text states the remedy.
-pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Result<(), String> {
+pub(super) fn check_names(
+    certificate: &CertificateDer<'_>,
+    identity: &PeerIdentity,
+) -> Result<(), String> {
     let parsed = ParsedCertificate::try_from(certificate).map_err(|error| error.to_string())?;
-    let names = known.names();
+    let names = identity.certificate_names();
     let is_named = names
         .iter()
         .filter_map(|name| ServerName::try_from(*name).ok())
@@ -270,8 +273,8 @@ pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Re
         Ok(())
     } else {
         Err(format!(
-            "you say that you are node {}, and your certificate names neither {} nor {}: give each node a certificate of its own",
-            known.name, names[0], names[1]
+            "you connect as node {}, and your certificate names neither {} nor {}: give each node its own certificate",
+            identity.name, names[0], names[1]
         ))
     }
 }
@@ -284,10 +287,10 @@ pub(super) fn explain(error: &io::Error) -> String {
     let advice = match inner {
         Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate was signed by another authority than this node trusts; give all nodes certificates of one authority, and that authority's certificate"
+                "its certificate was signed by an authority that this node does not trust; give all nodes certificates of one authority, and that authority's certificate"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "its certificate names another node or host; give it one that names the node, or the host that the cluster knows it by"
+                "its certificate names another node or host; give it one that names the node, or its host in the cluster's map"
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
@@ -298,14 +301,14 @@ pub(super) fn explain(error: &io::Error) -> String {
             _ => "its certificate cannot be used",
         },
         Some(rustls::Error::NoCertificatesPresented) => {
-            "it showed no certificate; configure one on every node"
+            "it presented no certificate; configure one on every node"
         }
         Some(rustls::Error::AlertReceived(
             AlertDescription::UnknownCA | AlertDescription::DecryptError,
         )) => {
             "it does not trust the authority that signed this node's certificate; give all nodes certificates of one authority, and that authority's certificate"
         }
-        Some(rustls::Error::AlertReceived(_)) => "it refuses this node's certificate or its TLS",
+        Some(rustls::Error::AlertReceived(_)) => "it rejects this node's certificate or its TLS",
         Some(rustls::Error::InvalidMessage(_)) => {
             "it does not speak TLS; configure certificates on all nodes, or on none"
         }

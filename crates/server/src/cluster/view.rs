@@ -1,7 +1,7 @@
 //! The cluster state that a node uses at a time: the map, and the known places.
 //!
 //! ```text
-//!   map, epoch 7 ─ View::after ─► View ──► cores, HTTP, pulls: read-only
+//!   map, epoch 7 ─ View::next ─► View ──► cores, HTTP, pulls: read-only
 //!                    ▲
 //!   previous view ───┘  keeps the numbers of its places
 //! ```
@@ -12,11 +12,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use larder_cluster::coordination::Held;
-use larder_cluster::map::{DiskId, Incarnation, Lookup, Map, Member, NodeId, SlotRange, State};
+use larder_cluster::coordination::LeaseHandle;
+use larder_cluster::map::{
+    DiskId, Incarnation, Lookup, Map, Member, MemberState, NodeId, SlotRange,
+};
 use larder_cluster::replication::Place;
-use larder_cluster::replication::recovery::Unproven;
-use larder_join::{NOBODY, SlotOwners};
+use larder_cluster::replication::recovery::ProofError;
+use larder_join::{NO_OWNER, SlotOwners};
 use larder_types::{SLOTS, StoreName};
 
 /// An immutable snapshot, replaced when the map changes.
@@ -42,10 +44,10 @@ pub struct Life {
     pub incarnation: Incarnation,
     pub disk: DiskId,
     /// The time until which the lease is certainly held.
-    pub held: Held,
+    pub held: LeaseHandle,
     /// The reason why the rows in the data folder at the start of this incarnation do not count, if so. The map then has another
     /// disk id.
-    pub unproven: Option<Unproven>,
+    pub unproven: Option<ProofError>,
 }
 
 /// The numbers of places.
@@ -79,7 +81,7 @@ impl Places {
         let first = self.count();
         // The numbers suffice for thousands of nodes. A node without numbers cannot be contacted; requests to it fail with an
         // error.
-        if usize::from(first) + usize::from(cores) >= usize::from(NOBODY) {
+        if usize::from(first) + usize::from(cores) >= usize::from(NO_OWNER) {
             return;
         }
         self.others
@@ -129,7 +131,7 @@ pub struct Replicas {
     pub in_sync: u64,
     pub filling: u64,
     /// The number of replicas that are missing in the in-sync sets, including those being filled.
-    pub lacking: u64,
+    pub missing: u64,
 }
 
 /// Returns the core of a node that has a slot.
@@ -147,20 +149,20 @@ pub fn slots_of(core: u16, cores: u16) -> Option<SlotRange> {
 
 impl View {
     /// Returns a view before there is a map with this node: it owns nothing.
-    pub fn first(map: impl Into<Arc<Map>>, own_cores: u16) -> View {
+    pub fn initial(map: impl Into<Arc<Map>>, own_cores: u16) -> View {
         View::build(map.into(), NodeId(0), None, Places::new(own_cores))
     }
 
     /// Returns the next view. If the map has an earlier incarnation of this node, the node owns nothing.
-    pub fn after(&self, map: impl Into<Arc<Map>>, me: NodeId, life: Option<Life>) -> View {
+    pub fn next(&self, map: impl Into<Arc<Map>>, me: NodeId, life: Option<Life>) -> View {
         View::build(map.into(), me, life, self.places.clone())
     }
 
     fn build(map: Arc<Map>, me: NodeId, life: Option<Life>, mut places: Places) -> View {
         places.me = me;
         let is_past = |node: NodeId| {
-            let known = map.member(node).map(|it| it.registration.incarnation);
-            node == me && known != life.as_ref().map(|life| life.incarnation)
+            let registered = map.member(node).map(|it| it.registration.incarnation);
+            node == me && registered != life.as_ref().map(|life| life.incarnation)
         };
         for member in map.members() {
             places.add(member.id, member.registration.cores);
@@ -182,12 +184,13 @@ impl View {
                     last = (node, node.and_then(cores_of));
                 }
                 last.1
-                    .map_or(NOBODY, |(first, cores)| first + core_of(slot, cores))
+                    .map_or(NO_OWNER, |(first, cores)| first + core_of(slot, cores))
             };
             Arc::new(SlotOwners::new((0..SLOTS).map(number).collect()))
         };
-        let owners = numbers(&|slot| lookup.placed(slot).owner);
-        let computing = (map.outputs().len() > 0).then(|| numbers(&|slot| lookup.computes(slot)));
+        let owners = numbers(&|slot| lookup.placement(slot).owner);
+        let computing =
+            (map.outputs().len() > 0).then(|| numbers(&|slot| lookup.compute_node(slot)));
         View {
             lookup,
             me,
@@ -200,13 +203,13 @@ impl View {
     }
 
     pub fn slots_owned(&self) -> u32 {
-        let held = self.lookup.held(self.me);
+        let held = self.lookup.slots_of(self.me);
         let owned = held.map_or(&[][..], |held| &held.owned);
         owned.iter().map(|slots| slots.count()).sum()
     }
 
     /// Returns other nodes that are up and should have a store's records of one of these slots, owners first.
-    pub fn others_with(
+    pub fn nodes_with_store_slots(
         &self,
         store: &StoreName,
         slots: impl IntoIterator<Item = u16>,
@@ -214,19 +217,19 @@ impl View {
         let store = self.map.stores().get(store);
         let (mut owners, mut others) = (Vec::new(), Vec::new());
         for slot in slots {
-            let placed = self.lookup.placed(slot);
+            let placed = self.lookup.placement(slot);
             for node in placed.holders() {
                 let lacks = store.is_some_and(|store| store.lacking.contains(&node));
                 if node == self.me || lacks || !self.map.is_up(node) {
                     continue;
                 }
-                let known = if placed.owner == Some(node) {
+                let nodes = if placed.owner == Some(node) {
                     &mut owners
                 } else {
                     &mut others
                 };
-                if !known.contains(&node) {
-                    known.push(node);
+                if !nodes.contains(&node) {
+                    nodes.push(node);
                 }
             }
         }
@@ -239,23 +242,25 @@ impl View {
     pub fn in_sync_replicas_min(&self) -> usize {
         let slots = self.map.slots();
         let own = slots.runs().iter();
-        let own = own.filter(|run| run.placed.owner == Some(self.me));
-        own.map(|run| run.placed.in_sync.len()).min().unwrap_or(0)
+        let own = own.filter(|run| run.placement.owner == Some(self.me));
+        own.map(|run| run.placement.in_sync.len())
+            .min()
+            .unwrap_or(0)
     }
 
     /// Counts the replicas of this node's slots.
     pub fn replicas(&self) -> Replicas {
-        let wanted = usize::from(self.map.settings().replicas).saturating_sub(1);
+        let required = usize::from(self.map.settings().replicas).saturating_sub(1);
         let mut all = Replicas::default();
         for run in self.map.slots().runs() {
-            if run.placed.owner != Some(self.me) {
+            if run.placement.owner != Some(self.me) {
                 continue;
             }
             let slots = u64::from(run.slots.count());
-            let (in_sync, filling) = (run.placed.in_sync.len(), run.placed.filling.len());
+            let (in_sync, filling) = (run.placement.in_sync.len(), run.placement.filling.len());
             all.in_sync += slots * in_sync as u64;
             all.filling += slots * filling as u64;
-            all.lacking += slots * wanted.saturating_sub(in_sync) as u64;
+            all.missing += slots * required.saturating_sub(in_sync) as u64;
         }
         all
     }
@@ -268,17 +273,18 @@ impl View {
     /// Returns whether this node is up in the map, in its current incarnation.
     pub fn is_up(&self) -> bool {
         let life = self.life.as_ref().map(|life| life.incarnation);
-        self.own()
-            .is_some_and(|own| own.state == State::Up && Some(own.registration.incarnation) == life)
+        self.own().is_some_and(|own| {
+            own.state == MemberState::Up && Some(own.registration.incarnation) == life
+        })
     }
 
     /// Returns whether this node certainly may serve the slots that this view assigns to it, because its lease is valid. The
     /// time is [`larder_cluster::coordination::boot_ms`], read after the decision that depends on the answer.
     #[inline]
-    pub fn is_held_surely(&self, now_ms: u64) -> bool {
+    pub fn has_valid_lease(&self, now_ms: u64) -> bool {
         self.life
             .as_ref()
-            .is_some_and(|life| life.held.is_held_surely(now_ms))
+            .is_some_and(|life| life.held.is_certainly_held(now_ms))
     }
 }
 
@@ -308,7 +314,7 @@ pub(super) mod tests {
         Life {
             incarnation: Incarnation(incarnation),
             disk: Default::default(),
-            held: Held::for_ever(),
+            held: LeaseHandle::unlimited(),
             unproven: None,
         }
     }
@@ -334,44 +340,44 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_core_has_the_slots_that_are_said_to_be_its_own() {
+    fn the_slots_of_a_core_are_the_inverse_of_the_core_of_a_slot() {
         for cores in [1, 2, 3, 7, 64, 1000, u16::MAX] {
             for core in (0..cores).step_by(1 + usize::from(cores / 50)) {
                 let own = (0..SLOTS).filter(|slot| core_of(*slot, cores) == core);
-                let told = slots_of(core, cores).into_iter().flat_map(|it| it.slots());
-                assert!(own.eq(told), "core {core} of {cores}");
+                let slots = slots_of(core, cores).into_iter().flat_map(|it| it.slots());
+                assert!(own.eq(slots), "core {core} of {cores}");
             }
         }
     }
 
     #[test]
-    fn places_keep_their_numbers_when_nodes_come_and_change_their_cores() {
+    fn places_keep_their_numbers_when_nodes_join_and_change_their_cores() {
         let map = added(&Map::new("c", Settings::default()), "a", 3);
         let map = added(&map, "b", 2);
-        let first = View::first(map.clone(), 2);
+        let first = View::initial(map.clone(), 2);
         assert_eq!(first.places.number(place(1, 0)), Some(2));
-        let known = first.after(map.clone(), NodeId(2), None);
-        assert_eq!(known.places.number(place(2, 1)), Some(1));
-        assert_eq!(known.places.get(1), Some(place(2, 1)));
-        assert_eq!(known.places.number(place(1, 0)), Some(2));
+        let second = first.next(map.clone(), NodeId(2), None);
+        assert_eq!(second.places.number(place(2, 1)), Some(1));
+        assert_eq!(second.places.get(1), Some(place(2, 1)));
+        assert_eq!(second.places.number(place(1, 0)), Some(2));
         let mut registration = registration("a", 4);
         registration.incarnation = Incarnation(1);
         let node = NodeId(1);
         let map = changed(&map, Change::MemberUpdated { node, registration });
-        let later = known.after(map, NodeId(2), None);
+        let later = second.next(map, NodeId(2), None);
         let number = later.places.number(place(1, 3)).unwrap();
-        assert!(number >= known.places.count());
+        assert!(number >= second.places.count());
         assert_eq!(later.places.get(number), Some(place(1, 3)));
         assert_eq!(
             later.places.get(2),
             Some(place(1, 0)),
-            "its old number is nobody else's"
+            "its old number is not reused"
         );
         assert_eq!(later.places.get(later.places.count()), None);
     }
 
     #[test]
-    fn a_slot_is_owned_by_a_core_of_its_owner_and_by_nobody_while_that_is_down() {
+    fn a_slot_has_no_owner_while_its_node_is_down() {
         let map = added(&Map::new("c", Settings::default()), "a", 2);
         let map = added(&map, "b", 1);
         let nodes = vec![NodeId(1), NodeId(2)];
@@ -388,16 +394,16 @@ pub(super) mod tests {
             to: SLOTS - 1,
         };
         let goals = vec![(half, vec![nodes[1]]), (rest, vec![nodes[0]])];
-        let taken = Change::PlacementTaken {
+        let taken = Change::PlacementReplaced {
             goals,
             outputs: Vec::new(),
             from: 1,
         };
         let map = changed(&map, taken);
-        let view = View::first(map.clone(), 2).after(map.clone(), NodeId(1), Some(life(1)));
+        let view = View::initial(map.clone(), 2).next(map.clone(), NodeId(1), Some(life(1)));
         let other = view.places.number(place(2, 0)).unwrap();
         assert_eq!(
-            [0, 8191, 8192, SLOTS - 1].map(|slot| view.owners.of(slot)),
+            [0, 8191, 8192, SLOTS - 1].map(|slot| view.owners.owner_of(slot)),
             [other, other, 1, 1]
         );
         let lost = Change::MembersLost {
@@ -405,17 +411,17 @@ pub(super) mod tests {
             owners: Vec::new(),
             at_ms: 0,
         };
-        let view = view.after(changed(&map, lost), NodeId(1), Some(life(1)));
+        let view = view.next(changed(&map, lost), NodeId(1), Some(life(1)));
         assert_eq!(
-            [0, 8192].map(|slot| view.owners.of(slot)),
-            [NOBODY, 1],
-            "nobody alive has the first"
+            [0, 8192].map(|slot| view.owners.owner_of(slot)),
+            [NO_OWNER, 1],
+            "no node that is up has the first"
         );
-        let view = view.after(map, NodeId(1), Some(life(2)));
+        let view = view.next(map, NodeId(1), Some(life(2)));
         assert_eq!(
-            [0, 8192].map(|slot| view.owners.of(slot)),
-            [other, NOBODY],
-            "what the map says is of an earlier life"
+            [0, 8192].map(|slot| view.owners.owner_of(slot)),
+            [other, NO_OWNER],
+            "the map has an earlier incarnation"
         );
         assert!(!view.is_up());
     }

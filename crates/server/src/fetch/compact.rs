@@ -45,7 +45,9 @@ pub const FAULT_POINTS: &[&str] = &[
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     tracing::info!(pull = pull.id, store = %pull.store, "compaction started");
     let result = match compact(shared, pull) {
-        Err(Error::Cancelled) if pull.stopped() == Some(Stop::Displaced) => Err(displaced(pull)),
+        Err(Error::Cancelled) if pull.stopped() == Some(Stop::Displaced) => {
+            Err(displaced_error(pull))
+        }
         result => result,
     };
     match &result {
@@ -58,9 +60,9 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
 }
 
 /// The error of a compaction that a pull displaced.
-pub(super) fn displaced(pull: &Pull) -> Error {
+pub(super) fn displaced_error(pull: &Pull) -> Error {
     Error::Displaced(format!(
-        "a pull of store {} was asked for, and it goes before a compaction; compact again when it has ended, if there are still layers",
+        "a pull of store {} was requested and takes precedence over the compaction; compact again after it if the live version still has layers",
         pull.store
     ))
 }
@@ -107,9 +109,9 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
             pulled_at: unix_seconds(),
         };
         record.write(&folder)?;
-        unchecked::mark(&folder, &passed())?;
+        unchecked::mark(&folder, &passed_gates())?;
         fault_point("compact.begun");
-        let go_on = || pull.stopped().is_none();
+        let should_continue = || pull.stopped().is_none();
         let pace = shared.pulls.throttle.pace();
         let compaction = Compaction {
             version: &version,
@@ -117,9 +119,9 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
             at: unix_seconds(),
             sign: None,
             pace: &|bytes| {
-                pace.step(bytes, &go_on);
-                pull.resumed(bytes);
-                go_on()
+                pace.step(bytes, &should_continue);
+                pull.count_resumed(bytes);
+                should_continue()
             },
         };
         compaction.write(&folder)?;
@@ -135,7 +137,7 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
     let ready = prepare(shared, pull, &store, id).and_then(|()| {
         pull.enter(PullState::Swapping);
         fault_point("compact.before_live");
-        shared.stores.go_live_in_place_of(&store, id, base_id)
+        shared.stores.replace_live(&store, id, base_id)
     });
     if let Err(error) = ready {
         if pull.stopped() != Some(Stop::Shutdown) {
@@ -168,14 +170,14 @@ fn prepare(shared: &Shared, pull: &Pull, store: &Store, id: VersionId) -> Result
     pull.enter(PullState::Verifying);
     let path = store.dir.version_path(id);
     let version = Version::open(&path)?;
-    let go_on = || pull.stopped().is_none();
+    let should_continue = || pull.stopped().is_none();
     let pace = shared.pulls.throttle.pace();
-    version.verify(&|done| pace.reached(done, &go_on))?;
+    version.verify(&|done| pace.advance_to(done, &should_continue))?;
     pull.check_cancelled()?;
     fault_point("compact.verified");
     pull.enter(PullState::Warming);
-    warm::warm_new(shared, &version, &go_on);
-    warm::warm_hot_keys(shared, &store.name, &version, &go_on);
+    warm::warm_new(shared, &version, &should_continue);
+    warm::warm_hot_keys(shared, &store.name, &version, &should_continue);
     pull.check_cancelled()?;
     unchecked::clear(&path)?;
     let record = PullRecord::read(&path).unwrap_or_default();
@@ -183,7 +185,7 @@ fn prepare(shared: &Shared, pull: &Pull, store: &Store, id: VersionId) -> Result
 }
 
 /// The compacted version has the records of the live one, so no gate is checked again.
-fn passed() -> Gates {
+fn passed_gates() -> Gates {
     Gates {
         allow_empty: true,
         ..Gates::default()

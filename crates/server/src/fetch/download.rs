@@ -14,10 +14,10 @@ use larder_types::SLOTS;
 use tokio::sync::watch;
 
 use super::Pull;
-use super::segment::{Fetch, Patience, back_off, remote, stalled};
+use super::segment::{Fetch, RetryPolicy, back_off, stall_error, to_source_error};
 use crate::Shared;
 use crate::error::Error;
-use crate::low_priority::lower_this_thread;
+use crate::low_priority::lower_thread_priority;
 
 /// A download of one version's files.
 pub struct Download<'a> {
@@ -38,7 +38,7 @@ pub struct Root {
 }
 
 impl Root {
-    pub fn of_all(place: Location) -> Root {
+    pub fn for_all_slots(place: Location) -> Root {
         Root {
             place,
             slots: vec![(0, SLOTS - 1)],
@@ -47,33 +47,33 @@ impl Root {
     }
 
     /// A node that has one slot of a partition has the complete partition.
-    fn may_have(&self, wanted: &Wanted<'_>) -> bool {
-        let (first, last) = wanted.entry.slots;
+    fn may_hold(&self, segment: &WantedSegment<'_>) -> bool {
+        let (first, last) = segment.entry.slots;
         let overlaps = |&(from, to): &(u16, u16)| from <= last && to >= first;
-        self.layer.is_none_or(|layer| layer == wanted.layer) && self.slots.iter().any(overlaps)
+        self.layer.is_none_or(|layer| layer == segment.layer) && self.slots.iter().any(overlaps)
     }
 }
 
 /// A required segment, and the file into which it is fetched.
-pub struct Wanted<'a> {
+pub struct WantedSegment<'a> {
     pub entry: &'a SegmentEntry,
     /// The layer, counted from the lowest, which is 0.
     pub layer: usize,
     pub path: PathBuf,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> WantedSegment<'a> {
     /// The segments of all layers of some partitions, with files in `folder` named after the segments, plus `suffix`.
     pub fn of(
         manifest: &'a Manifest,
         partitions: &Partitions,
         folder: &Path,
         suffix: &str,
-    ) -> Vec<Wanted<'a>> {
-        let wanted = (0..manifest.partitions).filter(|it| partitions.contains(*it));
-        wanted
-            .flat_map(|partition| manifest.entries_of(partition).enumerate())
-            .map(|(layer, entry)| Wanted {
+    ) -> Vec<WantedSegment<'a>> {
+        let numbers = (0..manifest.partitions).filter(|it| partitions.contains(*it));
+        numbers
+            .flat_map(|partition| manifest.partition_entries(partition).enumerate())
+            .map(|(layer, entry)| WantedSegment {
                 entry,
                 layer,
                 path: folder.join(format!("{}{suffix}", entry.file)),
@@ -83,7 +83,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// The reason why a manifest is rejected, as a continuation of "the version at ROOT".
-pub enum Unfit {
+pub enum Mismatch {
     /// It is not signed as the configuration requires.
     Signature(String),
     Other(String),
@@ -94,31 +94,31 @@ impl Download<'_> {
     ///
     /// # Errors
     /// The first place's error, if no place has one.
-    pub fn manifest(
+    pub fn fetch_manifest(
         &self,
-        fits: &dyn Fn(&Manifest) -> Result<(), Unfit>,
+        fits: &dyn Fn(&Manifest) -> Result<(), Mismatch>,
     ) -> Result<Manifest, Error> {
         let mut first = None;
         for root in self.roots {
-            match self.manifest_of(&root.place, fits) {
+            match self.fetch_manifest_from(&root.place, fits) {
                 Ok(manifest) => return Ok(manifest),
                 Err(Error::Cancelled) => return Err(Error::Cancelled),
                 Err(error) => first = first.or(Some(error)),
             }
         }
-        Err(first.unwrap_or_else(nowhere))
+        Err(first.unwrap_or_else(no_source))
     }
 
-    fn manifest_of(
+    fn fetch_manifest_from(
         &self,
         root: &Location,
-        fits: &dyn Fn(&Manifest) -> Result<(), Unfit>,
+        fits: &dyn Fn(&Manifest) -> Result<(), Mismatch>,
     ) -> Result<Manifest, Error> {
-        let source = root.join(Manifest::FILE).map_err(remote)?;
-        let patience = self.patience();
+        let source = root.join(Manifest::FILE).map_err(to_source_error)?;
+        let retry_policy = self.retry_policy();
         let bytes = Runtime::new()?.block_on(async {
             tokio::select! {
-                bytes = fetch_whole(&source, patience) => bytes,
+                bytes = fetch_manifest_bytes(&source, retry_policy) => bytes,
                 () = self.pull.cancelled() => Err(Error::Cancelled),
             }
         })?;
@@ -128,12 +128,12 @@ impl Download<'_> {
         };
         let manifest = Manifest::decode_any_signature(&source.to_string(), &bytes)
             .map_err(|error| wrong(error.to_string()))?;
-        let signed = manifest.check_own_signature().map_err(Unfit::Signature);
+        let signed = manifest.check_own_signature().map_err(Mismatch::Signature);
         signed
             .and_then(|()| fits(&manifest))
             .map_err(|unfit| match unfit {
-                Unfit::Other(why) => wrong(format!("the version at {root} {why}")),
-                Unfit::Signature(why) => Error::Refused(format!("the version at {root} {why}")),
+                Mismatch::Other(why) => wrong(format!("the version at {root} {why}")),
+                Mismatch::Signature(why) => Error::Refused(format!("the version at {root} {why}")),
             })?;
         for segment in manifest.entries() {
             if !is_plain_name(&segment.file) {
@@ -147,18 +147,18 @@ impl Download<'_> {
     }
 
     /// Fetches the segments on several threads. The first failure stops the others.
-    pub fn segments(&self, wanted: &[Wanted<'_>]) -> Result<(), Error> {
-        if wanted.is_empty() {
+    pub fn fetch_segments(&self, segments: &[WantedSegment<'_>]) -> Result<(), Error> {
+        if segments.is_empty() {
             return Ok(());
         }
         let next = AtomicUsize::new(0);
         let failed = watch::Sender::new(false);
-        let useless = Mutex::new(BTreeSet::new());
-        let threads = self.threads().clamp(1, wanted.len());
+        let failed_roots = Mutex::new(BTreeSet::new());
+        let threads = self.threads().clamp(1, segments.len());
         let results: Vec<Result<(), Error>> = std::thread::scope(|scope| {
             let worker = || {
-                lower_this_thread();
-                let result = self.segments_of_one_thread(wanted, &next, &failed, &useless);
+                lower_thread_priority();
+                let result = self.run_worker(segments, &next, &failed, &failed_roots);
                 if result.is_err() {
                     failed.send_replace(true);
                 }
@@ -203,24 +203,24 @@ impl Download<'_> {
         parallel.min(cores.div_ceil(4))
     }
 
-    fn segments_of_one_thread(
+    fn run_worker(
         &self,
-        wanted: &[Wanted<'_>],
+        segments: &[WantedSegment<'_>],
         next: &AtomicUsize,
         failed: &watch::Sender<bool>,
-        useless: &Mutex<BTreeSet<usize>>,
+        failed_roots: &Mutex<BTreeSet<usize>>,
     ) -> Result<(), Error> {
         let runtime = Runtime::new()?;
         let fetch = Fetch {
             pull: self.pull,
             throttle: &self.shared.pulls.throttle,
-            patience: self.patience(),
+            retry_policy: self.retry_policy(),
         };
-        while let Some(one) = wanted.get(next.fetch_add(1, Relaxed)) {
+        while let Some(segment) = segments.get(next.fetch_add(1, Relaxed)) {
             let mut others = failed.subscribe();
             runtime.block_on(async {
                 tokio::select! {
-                    result = self.segment(&fetch, one, useless) => result,
+                    result = self.fetch_segment(&fetch, segment, failed_roots) => result,
                     () = self.pull.cancelled() => Err(Error::Cancelled),
                     _ = others.wait_for(|failed| *failed) => Err(Error::Cancelled),
                 }
@@ -231,31 +231,40 @@ impl Download<'_> {
     }
 
     /// Fetches one segment from the first place that supplies it.
-    async fn segment(
+    async fn fetch_segment(
         &self,
         fetch: &Fetch<'_>,
-        wanted: &Wanted<'_>,
-        useless: &Mutex<BTreeSet<usize>>,
+        segment: &WantedSegment<'_>,
+        failed_roots: &Mutex<BTreeSet<usize>>,
     ) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..self.roots.len())
-            .filter(|at| self.roots[*at].may_have(wanted))
+            .filter(|at| self.roots[*at].may_hold(segment))
             .collect();
         {
-            let useless = useless.lock().unwrap_or_else(PoisonError::into_inner);
-            order.sort_by_key(|root| (useless.contains(root), self.roots[*root].layer.is_none()));
+            let failed_roots = failed_roots.lock().unwrap_or_else(PoisonError::into_inner);
+            order.sort_by_key(|root| {
+                (
+                    failed_roots.contains(root),
+                    self.roots[*root].layer.is_none(),
+                )
+            });
         }
         let mut errors: Vec<(usize, Error)> = Vec::new();
         for at in order {
             let root = &self.roots[at].place;
-            let source = root.join(&wanted.entry.file).map_err(remote)?;
-            match fetch.segment(&source, wanted.entry, &wanted.path).await {
+            let source = root.join(&segment.entry.file).map_err(to_source_error)?;
+            match fetch
+                .fetch_segment(&source, segment.entry, &segment.path)
+                .await
+            {
                 Ok(()) => return Ok(()),
                 Err(error @ Error::Source { .. }) => {
                     if self.roots.len() > 1 {
-                        tracing::info!(segment = %source, %error, "not to be had here; trying elsewhere");
+                        tracing::info!(segment = %source, %error, "the segment is not available here; trying another source");
                     }
-                    let mut useless = useless.lock().unwrap_or_else(PoisonError::into_inner);
-                    useless.insert(at);
+                    let mut failed_roots =
+                        failed_roots.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed_roots.insert(at);
                     errors.push((at, error));
                 }
                 Err(error) => return Err(error),
@@ -265,42 +274,47 @@ impl Download<'_> {
         let first = errors
             .into_iter()
             .min_by_key(|(at, _)| (self.roots[*at].layer.is_none(), *at));
-        Err(first.map_or_else(nowhere, |(_, error)| error))
+        Err(first.map_or_else(no_source, |(_, error)| error))
     }
 
     /// If there are several places, a faulty one gets fewer retries.
-    fn patience(&self) -> Patience {
-        let patience = Patience::of(self.shared);
+    fn retry_policy(&self) -> RetryPolicy {
+        let retry_policy = RetryPolicy::from_config(self.shared);
         match self.roots.iter().filter(|it| it.layer.is_none()).count() {
-            0 | 1 => patience,
-            _ => Patience {
-                retries: patience.retries.min(1),
-                ..patience
+            0 | 1 => retry_policy,
+            _ => RetryPolicy {
+                retries: retry_policy.retries.min(1),
+                ..retry_policy
             },
         }
     }
 }
 
-fn nowhere() -> Error {
+fn no_source() -> Error {
     Error::Source {
-        message: "there is no place to fetch it from".to_owned(),
+        message: "there is no source to fetch it from".to_owned(),
         retry: true,
     }
 }
 
 /// Fetches a small file, with retries after transient faults.
-async fn fetch_whole(source: &Location, patience: Patience) -> Result<bytes::Bytes, Error> {
+async fn fetch_manifest_bytes(
+    source: &Location,
+    retry_policy: RetryPolicy,
+) -> Result<bytes::Bytes, Error> {
     let mut faults = 0;
     loop {
-        let answer =
-            tokio::time::timeout(patience.stall_timeout, source.get_all(Manifest::SIZE_MAX));
+        let answer = tokio::time::timeout(
+            retry_policy.stall_timeout,
+            source.get_all(Manifest::SIZE_MAX),
+        );
         let error = match answer.await {
             Ok(Ok(bytes)) => return Ok(bytes),
-            Ok(Err(error)) => remote(error),
-            Err(_) => stalled(source, patience.stall_timeout, 0),
+            Ok(Err(error)) => to_source_error(error),
+            Err(_) => stall_error(source, retry_policy.stall_timeout, 0),
         };
         faults += 1;
-        if !error.info().retry || faults > patience.retries {
+        if !error.info().retry || faults > retry_policy.retries {
             return Err(error);
         }
         tracing::warn!(%source, faults, %error, "fetch failed; trying again");

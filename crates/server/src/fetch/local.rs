@@ -19,15 +19,15 @@ use larder_batch::SegmentEntry;
 use larder_batch::version::files;
 
 use super::Pull;
-use super::download::Wanted;
+use super::download::WantedSegment;
 use crate::error::Error;
 use crate::stores::Store;
 
 /// The files of a version that were linked.
 #[derive(Debug, Default)]
-pub struct Linked(HashSet<String>);
+pub struct LinkedSegments(HashSet<String>);
 
-impl Linked {
+impl LinkedSegments {
     pub fn has(&self, entry: &SegmentEntry) -> bool {
         self.0.contains(&entry.file)
     }
@@ -37,29 +37,29 @@ impl Linked {
 ///
 /// # Errors
 /// [`Error::Io`] if leftovers of an interrupted pull cannot be removed.
-pub fn link<'a>(
+pub fn link_local_segments<'a>(
     store: &Store,
     pull: &Pull,
-    wanted: Vec<Wanted<'a>>,
-) -> Result<(Vec<Wanted<'a>>, Linked), Error> {
-    let have = store.segments_here();
-    let is_here = |one: &Wanted<'_>| have.contains_key(&one.entry.digest);
-    let is_suspect = store.has_damage() || wanted.iter().all(is_here);
-    let mut linked = Linked::default();
-    let mut lacking = Vec::new();
-    for one in wanted {
-        unlink_shared(&one.path)?;
-        let from = have.get(&one.entry.digest);
-        let from = from.filter(|from| !is_suspect || is_intact(from, one.entry, pull));
+    segments: Vec<WantedSegment<'a>>,
+) -> Result<(Vec<WantedSegment<'a>>, LinkedSegments), Error> {
+    let local = store.local_segments();
+    let is_local = |segment: &WantedSegment<'_>| local.contains_key(&segment.entry.digest);
+    let is_suspect = store.has_damage() || segments.iter().all(is_local);
+    let mut linked = LinkedSegments::default();
+    let mut missing = Vec::new();
+    for segment in segments {
+        unlink_shared(&segment.path)?;
+        let from = local.get(&segment.entry.digest);
+        let from = from.filter(|from| !is_suspect || is_intact(from, segment.entry, pull));
         pull.check_cancelled()?;
-        if from.is_some_and(|from| is_linked(from, &one)) {
-            pull.linked(one.entry.size_bytes);
-            linked.0.insert(one.entry.file.clone());
+        if from.is_some_and(|from| try_link(from, &segment)) {
+            pull.count_linked(segment.entry.size_bytes);
+            linked.0.insert(segment.entry.file.clone());
         } else {
-            lacking.push(one);
+            missing.push(segment);
         }
     }
-    Ok((lacking, linked))
+    Ok((missing, linked))
 }
 
 fn is_intact(path: &Path, entry: &SegmentEntry, pull: &Pull) -> bool {
@@ -88,16 +88,16 @@ fn unlink_shared(path: &Path) -> Result<(), Error> {
 }
 
 /// Returns false if the file has been removed meanwhile, or if it cannot be linked; it is then fetched.
-fn is_linked(from: &Path, wanted: &Wanted<'_>) -> bool {
-    let is_whole = std::fs::metadata(from).is_ok_and(|it| it.len() == wanted.entry.size_bytes);
-    if !is_whole {
+fn try_link(from: &Path, segment: &WantedSegment<'_>) -> bool {
+    let is_complete = std::fs::metadata(from).is_ok_and(|it| it.len() == segment.entry.size_bytes);
+    if !is_complete {
         return false;
     }
-    let _ = std::fs::remove_file(&wanted.path);
-    match std::fs::hard_link(from, &wanted.path) {
+    let _ = std::fs::remove_file(&segment.path);
+    match std::fs::hard_link(from, &segment.path) {
         Ok(()) => true,
         Err(error) => {
-            tracing::info!(from = %from.display(), %error, "a segment that is here cannot be linked, and is fetched");
+            tracing::info!(from = %from.display(), %error, "a local segment cannot be linked and is fetched");
             false
         }
     }

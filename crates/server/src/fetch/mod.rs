@@ -22,7 +22,7 @@
 //!    over the compaction of its store, and waits only until that has stopped.
 //! 2. The status of a pull that has ended does not change.
 
-mod below;
+mod base_sources;
 mod budget;
 pub(crate) mod cluster;
 pub(crate) mod compact;
@@ -40,7 +40,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use larder_protocol::config::{FetchSection, beyond_bounds};
+use larder_protocol::config::{FetchSection, out_of_bounds};
 use larder_protocol::http::{PullRequest, PullStatus};
 use larder_remote::{Allowed, Location};
 use larder_types::StoreName;
@@ -130,7 +130,7 @@ impl Pulls {
     ) -> Result<PullStatus, Error> {
         if request.source.len() > SOURCE_BYTES_MAX {
             return Err(Error::BadRequest(format!(
-                "source has {} bytes; at most {SOURCE_BYTES_MAX} are taken",
+                "source has {} bytes; at most {SOURCE_BYTES_MAX} are allowed",
                 request.source.len()
             )));
         }
@@ -140,12 +140,12 @@ impl Pulls {
         if registry.closed {
             return Err(Error::Conflict("the server is stopping".to_owned()));
         }
-        if let Some(running) = registry.of(&store).filter(|it| !it.is_compaction) {
+        if let Some(running) = registry.find_pull(&store).filter(|it| !it.is_compaction) {
             if running.request == request {
                 return Ok(running.status());
             }
             let otherwise = if running.request.source == request.source {
-                " with other gates, or to be kept beside the live version or not"
+                " with other gates or another value of activate"
             } else {
                 ""
             };
@@ -154,9 +154,9 @@ impl Pulls {
                 running.id, running.source, running.id
             )));
         }
-        if registry.displace(&store) {
+        if registry.displace_compaction(&store) {
             let pull = registry.new_pull(store, request, location.to_string());
-            return registry.enter_first(shared, pull, self.running_max);
+            return registry.enqueue_first(shared, pull, self.running_max);
         }
         let waits = registry.running.len() >= self.running_max;
         if waits && registry.waiting.len() >= self.waiting_max {
@@ -167,7 +167,7 @@ impl Pulls {
             )));
         }
         let pull = registry.new_pull(store, request, location.to_string());
-        registry.enter(shared, Arc::new(pull), waits)
+        registry.enqueue(shared, Arc::new(pull), waits)
     }
 
     /// Starts to compact a store's live version, or returns the running compaction.
@@ -178,7 +178,7 @@ impl Pulls {
         if shared
             .membership
             .as_ref()
-            .is_some_and(Membership::is_in_etcd)
+            .is_some_and(Membership::uses_etcd)
         {
             return Err(Error::Refused(
                 "in a cluster no node has all of a version: compact it where it was built, with `larder compact`, and push that".to_owned(),
@@ -189,7 +189,7 @@ impl Pulls {
         if registry.closed {
             return Err(Error::Conflict("the server is stopping".to_owned()));
         }
-        if let Some(running) = registry.of(&store.name) {
+        if let Some(running) = registry.find_pull(&store.name) {
             if running.is_compaction {
                 return Ok(running.status());
             }
@@ -213,7 +213,7 @@ impl Pulls {
         let source = format!("{}{id}", compact::SOURCE);
         let pull = registry.new_pull(store.name.clone(), request, source);
         let pull = Arc::new(pull.into_compaction());
-        registry.enter(shared, pull, waits)
+        registry.enqueue(shared, pull, waits)
     }
 
     /// Starts a compaction of each live version that has more layers than `stores.compact_layers`, once per version, and again
@@ -223,7 +223,7 @@ impl Pulls {
         let is_cluster = shared
             .membership
             .as_ref()
-            .is_some_and(Membership::is_in_etcd);
+            .is_some_and(Membership::uses_etcd);
         if layers_max == 0 || is_cluster || shared.stores.needs_signature() {
             return;
         }
@@ -232,7 +232,7 @@ impl Pulls {
                 continue;
             };
             let is_due = version.manifest().layer_count() > layers_max;
-            if !is_due || !self.lock().is_first_try(&store.name, id) {
+            if !is_due || !self.lock().mark_compacted(&store.name, id) {
                 continue;
             }
             if let Err(error) = self.compact(shared, &store) {
@@ -301,7 +301,7 @@ impl Pulls {
 
     /// The store's running or queued pull.
     pub fn running(&self, store: &StoreName) -> Option<PullStatus> {
-        self.lock().of(store).map(|pull| pull.status())
+        self.lock().find_pull(store).map(|pull| pull.status())
     }
 
     /// Stops every pull, keeps what they fetched, and waits for their threads.
@@ -347,7 +347,7 @@ fn check_gates(request: &PullRequest) -> Result<(), Error> {
         ("max_growth_percent", gates.max_growth_percent),
     ] {
         let Some(percent) = percent else { continue };
-        if let Some(expected) = beyond_bounds(&format!("stores.{name}"), percent) {
+        if let Some(expected) = out_of_bounds(&format!("stores.{name}"), percent) {
             return refused(name, percent, &expected);
         }
     }

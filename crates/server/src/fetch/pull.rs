@@ -21,9 +21,9 @@ use larder_batch::{Manifest, Partitions, SegmentEntry, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_types::{StoreName, VersionId};
 
-use super::download::{Download, Root, Unfit, Wanted};
-use super::local::{self, Linked};
-use super::{Pull, Stop, below, space, warm};
+use super::download::{Download, Mismatch, Root, WantedSegment};
+use super::local::{self, LinkedSegments};
+use super::{Pull, Stop, base_sources, space, warm};
 use crate::Shared;
 use crate::descriptors::ensure_room;
 use crate::error::Error;
@@ -33,12 +33,15 @@ use crate::supervision::contain;
 /// Runs the pull to its end.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     tracing::info!(pull = pull.id, store = %pull.store, source = pull.source, "pull started");
-    let steps = shared.pulls.locate(&pull.request.source).map(|root| Steps {
-        shared,
-        pull,
-        roots: [Root::of_all(root)],
-    });
-    let result = steps.and_then(|steps| steps.all());
+    let steps = shared
+        .pulls
+        .locate(&pull.request.source)
+        .map(|root| StorePull {
+            shared,
+            pull,
+            roots: [Root::for_all_slots(root)],
+        });
+    let result = steps.and_then(|steps| steps.run());
     match &result {
         Ok(()) => {
             let bytes_per_second = pull.status().bytes_per_second;
@@ -54,7 +57,7 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     result
 }
 
-struct Steps<'a> {
+struct StorePull<'a> {
     shared: &'a Shared,
     pull: &'a Pull,
     /// The source.
@@ -62,24 +65,24 @@ struct Steps<'a> {
 }
 
 /// The location of the version's bytes when fetching starts.
-enum Place {
+enum PullTarget {
     /// In a folder that may contain parts of it.
     Partial { id: VersionId, folder: PathBuf },
     /// Published by an earlier pull, and not live.
     Published { id: VersionId },
 }
 
-impl Steps<'_> {
-    fn all(&self) -> Result<(), Error> {
-        let manifest = self.manifest()?;
+impl StorePull<'_> {
+    fn run(&self) -> Result<(), Error> {
+        let manifest = self.fetch_manifest()?;
         fault_point("pull.manifest");
         let store = self.shared.stores.get_or_create(&self.pull.store)?;
-        let (id, linked) = match self.place(&store, &manifest)? {
-            Place::Published { id } => {
-                self.pull.resumed(manifest.size_bytes);
-                (id, Linked::default())
+        let (id, linked) = match self.choose_target(&store, &manifest)? {
+            PullTarget::Published { id } => {
+                self.pull.count_resumed(manifest.size_bytes);
+                (id, LinkedSegments::default())
             }
-            Place::Partial { id, folder } => {
+            PullTarget::Partial { id, folder } => {
                 let linked = self.fetch(&store, id, &folder, &manifest)?;
                 store.dir.publish(id)?;
                 (id, linked)
@@ -87,7 +90,7 @@ impl Steps<'_> {
         };
         fault_point("pull.published");
         // A version that has already passed its gates may be swapped in or removed by others while it is checked again.
-        let is_kept = store.is_judged(id);
+        let is_kept = store.is_checked(id);
         let what = format!("verifying version {id} of store {}", store.name);
         let ready = contain(&what, || self.prepare(&store, id, &linked, is_kept));
         if let Err(error) = ready {
@@ -111,11 +114,11 @@ impl Steps<'_> {
     }
 
     /// Fetches the manifest, and rejects one of another store.
-    fn manifest(&self) -> Result<Manifest, Error> {
+    fn fetch_manifest(&self) -> Result<Manifest, Error> {
         let store = &self.pull.store;
         let manifest = self
             .download()
-            .manifest(&|manifest| may_be_pulled(self.shared, manifest, store))?;
+            .fetch_manifest(&|manifest| check_pullable(self.shared, manifest, store))?;
         ensure_room(manifest.entries().count(), &self.shared.config)?;
         self.pull.bytes_total.store(manifest.size_bytes, Relaxed);
         Ok(manifest)
@@ -130,12 +133,12 @@ impl Steps<'_> {
     }
 
     /// Finds or creates the folder to fetch into, and removes leftovers that are no longer useful.
-    fn place(&self, store: &Store, manifest: &Manifest) -> Result<Place, Error> {
-        let published = store.published_not_live(&manifest.digest)?;
+    fn choose_target(&self, store: &Store, manifest: &Manifest) -> Result<PullTarget, Error> {
+        let published = store.find_published(&manifest.digest)?;
         // The same data may be present with another signature, or with none.
         if let Some(id) = published.filter(|id| self.is_signed(store, *id)) {
             self.pull.version.store(id.0, Relaxed);
-            return Ok(Place::Published { id });
+            return Ok(PullTarget::Published { id });
         }
         let newest = store.dir.versions()?.last().copied();
         let mut resumed = None;
@@ -143,7 +146,7 @@ impl Steps<'_> {
             let same =
                 PullRecord::read(&folder).is_some_and(|record| record.source == self.pull.source);
             if same && resumed.is_none() && Some(id) > newest {
-                tracing::info!(store = %store.name, version = id.0, "going on with an interrupted pull");
+                tracing::info!(store = %store.name, version = id.0, "resuming an interrupted pull");
                 resumed = Some((id, folder));
             } else {
                 store.dir.remove_pull(id)?;
@@ -158,7 +161,7 @@ impl Steps<'_> {
         };
         self.pull.version.store(id.0, Relaxed);
         drop_other_files(&folder, manifest)?;
-        Ok(Place::Partial { id, folder })
+        Ok(PullTarget::Partial { id, folder })
     }
 
     fn is_signed(&self, store: &Store, id: VersionId) -> bool {
@@ -175,13 +178,13 @@ impl Steps<'_> {
         id: VersionId,
         folder: &Path,
         manifest: &Manifest,
-    ) -> Result<Linked, Error> {
-        let resumable = || -> Result<Linked, Error> {
+    ) -> Result<LinkedSegments, Error> {
+        let fetch_resumable = || -> Result<LinkedSegments, Error> {
             let all = Partitions::all(manifest.partitions);
-            let wanted = Wanted::of(manifest, &all, folder, "");
-            let (wanted, linked) = local::link(store, self.pull, wanted)?;
+            let segments = WantedSegment::of(manifest, &all, folder, "");
+            let (segments, linked) = local::link_local_segments(store, self.pull, segments)?;
             fault_point("pull.linked");
-            space::reserve(folder, &wanted)?;
+            space::reserve(folder, &segments)?;
             let record = PullRecord {
                 source: self.pull.source.clone(),
                 pulled_at: unix_seconds(),
@@ -192,18 +195,24 @@ impl Steps<'_> {
             std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
             fault_point("pull.reserved");
             let source = &self.pull.request.source;
-            let below = below::find(self.shared, self.pull, manifest, source, &wanted)?;
-            let roots = [&self.roots[..], &below.roots].concat();
+            let base = base_sources::find_base_sources(
+                self.shared,
+                self.pull,
+                manifest,
+                source,
+                &segments,
+            )?;
+            let roots = [&self.roots[..], &base.roots].concat();
             let download = Download {
                 roots: &roots,
                 ..self.download()
             };
-            let fetched = download.segments(&wanted);
-            fetched.map_err(|error| below.explain(error))?;
+            let fetched = download.fetch_segments(&segments);
+            fetched.map_err(|error| base.explain(error))?;
             fault_point("pull.fetched");
             Ok(linked)
         };
-        let result = resumable();
+        let result = fetch_resumable();
         let keep = match &result {
             Ok(_) | Err(Error::Source { .. }) => true,
             Err(Error::Cancelled) => self.pull.stopped() == Some(Stop::Shutdown),
@@ -221,34 +230,34 @@ impl Steps<'_> {
         &self,
         store: &Store,
         id: VersionId,
-        linked: &Linked,
+        linked: &LinkedSegments,
         is_kept: bool,
     ) -> Result<(), Error> {
         self.pull.enter(PullState::Verifying);
         let path = store.dir.version_path(id);
         let version = Version::open(&path)?;
-        let go_on = || self.pull.stopped().is_none();
+        let should_continue = || self.pull.stopped().is_none();
         verify_fetched(self.shared, self.pull, &version, linked)?;
         self.pull.check_cancelled()?;
         fault_point("pull.verified");
         let live = store.live();
         let live = live.as_ref().map(|(id, version)| (*id, &**version));
         let program = self.shared.stores.program();
-        let judged = gates::check(&self.gates(), program, &version, live, &go_on);
+        let verdict = gates::check(&self.gates(), program, &version, live, &should_continue);
         // The result of a program that was terminated by the cancellation does not count.
         self.pull.check_cancelled()?;
-        judged?;
+        verdict?;
         self.pull.enter(PullState::Warming);
-        warm::warm_new(self.shared, &version, &go_on);
-        warm::warm_hot_keys(self.shared, &store.name, &version, &go_on);
+        warm::warm_new(self.shared, &version, &should_continue);
+        warm::warm_hot_keys(self.shared, &store.name, &version, &should_continue);
         self.pull.check_cancelled()?;
         fault_point("pull.warmed");
         if is_kept {
-            return if store.is_judged(id) {
+            return if store.is_checked(id) {
                 Ok(())
             } else {
                 Err(Error::Conflict(format!(
-                    "version {id} of store {}, which has these bytes, was removed while it was judged once more; push it again",
+                    "version {id} of store {}, which has these bytes, was removed during its checks; push it again",
                     store.name
                 )))
             };
@@ -270,7 +279,7 @@ impl Steps<'_> {
     }
 
     fn gates(&self) -> Gates {
-        gates::configured(
+        gates::merge_with_config(
             self.shared,
             &self.pull.store,
             self.pull.request.gates.clone(),
@@ -279,18 +288,18 @@ impl Steps<'_> {
 }
 
 /// Rejects a manifest of another store, and one that is not signed as the configuration requires.
-pub(super) fn may_be_pulled(
+pub(super) fn check_pullable(
     shared: &Shared,
     manifest: &Manifest,
     store: &StoreName,
-) -> Result<(), Unfit> {
+) -> Result<(), Mismatch> {
     if manifest.store == *store {
         shared
             .stores
             .check_signature(manifest)
-            .map_err(Unfit::Signature)
+            .map_err(Mismatch::Signature)
     } else {
-        Err(Unfit::Other(format!(
+        Err(Mismatch::Other(format!(
             "is of store {} and was pulled into {store}; push it there, or build it with --store {store}",
             manifest.store
         )))
@@ -302,13 +311,15 @@ pub(super) fn verify_fetched(
     shared: &Shared,
     pull: &Pull,
     version: &Version,
-    linked: &Linked,
+    linked: &LinkedSegments,
 ) -> Result<(), Error> {
-    let here = version.partitions_here();
+    let here = version.local_partitions();
     let is_fetched = |entry: &SegmentEntry| !linked.has(entry);
     let pace = shared.pulls.throttle.pace();
-    let go_on = || pull.stopped().is_none();
-    version.verify_files(&here, &is_fetched, &|done| pace.reached(done, &go_on))?;
+    let should_continue = || pull.stopped().is_none();
+    version.verify_files(&here, &is_fetched, &|done| {
+        pace.advance_to(done, &should_continue)
+    })?;
     Ok(())
 }
 
@@ -317,7 +328,7 @@ pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(),
     let before = files::read_regular(&folder.join(Manifest::FILE))
         .ok()
         .and_then(|bytes| Manifest::decode("of the interrupted pull", &bytes).ok());
-    let wanted = |name: &str| {
+    let is_reusable = |name: &str| {
         let old = before
             .as_ref()?
             .entries()
@@ -327,7 +338,7 @@ pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(),
     };
     for entry in std::fs::read_dir(folder).map_err(Error::io("list", folder))? {
         let entry = entry.map_err(Error::io("list", folder))?;
-        let keep = entry.file_name().to_str().and_then(wanted).is_some();
+        let keep = entry.file_name().to_str().and_then(is_reusable).is_some();
         if !keep {
             let path = entry.path();
             std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;

@@ -12,7 +12,7 @@ use super::state::{Pull, Stop, end_state};
 use super::{cluster, compact, pull};
 use crate::Shared;
 use crate::error::Error;
-use crate::low_priority::spawn_low;
+use crate::low_priority::spawn_low_priority;
 use crate::membership::Membership;
 use crate::metrics::EndedCounts;
 use crate::supervision::contain;
@@ -44,21 +44,21 @@ impl Registry {
     }
 
     /// Returns whether the server may start to compact the version now and has not done so before. Records the attempt.
-    pub fn is_first_try(&mut self, store: &StoreName, id: VersionId) -> bool {
-        self.of(store).is_none() && self.compacted.insert((store.clone(), id))
+    pub fn mark_compacted(&mut self, store: &StoreName, id: VersionId) -> bool {
+        self.find_pull(store).is_none() && self.compacted.insert((store.clone(), id))
     }
 
     /// Stops the store's compaction, if there is one, in favor of a pull. It may start again later. Returns whether the pull must
     /// wait for it.
-    pub fn displace(&mut self, store: &StoreName) -> bool {
-        let Some(compaction) = self.of(store).cloned() else {
+    pub fn displace_compaction(&mut self, store: &StoreName) -> bool {
+        let Some(compaction) = self.find_pull(store).cloned() else {
             return false;
         };
         compaction.stop(Stop::Displaced);
         self.compacted.retain(|(name, _)| name != store);
         if let Some(place) = self.waiting.iter().position(|it| it.id == compaction.id) {
             self.waiting.remove(place);
-            let result = Err(compact::displaced(&compaction));
+            let result = Err(compact::displaced_error(&compaction));
             self.count_end(&compaction, &result);
             compaction.end(&result);
         }
@@ -66,7 +66,7 @@ impl Registry {
     }
 
     /// Runs a pull before all queued ones, once nothing of its store is running.
-    pub fn enter_first(
+    pub fn enqueue_first(
         &mut self,
         shared: &Arc<Shared>,
         pull: Pull,
@@ -82,7 +82,7 @@ impl Registry {
         Ok(self.list(pull))
     }
 
-    pub fn enter(
+    pub fn enqueue(
         &mut self,
         shared: &Arc<Shared>,
         pull: Arc<Pull>,
@@ -104,7 +104,7 @@ impl Registry {
     }
 
     /// The store's queued or running pull; the queued one if it displaced a compaction that has not stopped yet.
-    pub fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
+    pub fn find_pull(&self, store: &StoreName) -> Option<&Arc<Pull>> {
         let waiting = self.waiting.iter().find(|pull| pull.store == *store);
         waiting.or_else(|| self.running.get(store).map(|(pull, _)| pull))
     }
@@ -120,11 +120,11 @@ impl Registry {
     fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
         pull.begin();
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
-        let thread = spawn_low("larder-pull", move || {
+        let thread = spawn_low_priority("larder-pull", move || {
             let membership = thread_shared.membership.as_ref();
-            let is_in_etcd = membership.is_some_and(Membership::is_in_etcd);
+            let uses_etcd = membership.is_some_and(Membership::uses_etcd);
             let what = format!("pull {} of store {}", thread_pull.id, thread_pull.store);
-            let result = contain(&what, || match is_in_etcd {
+            let result = contain(&what, || match uses_etcd {
                 _ if thread_pull.is_compaction => compact::run(&thread_shared, &thread_pull),
                 true => cluster::push::run(&thread_shared, &thread_pull),
                 false => pull::run(&thread_shared, &thread_pull),
@@ -160,7 +160,7 @@ impl Registry {
     fn forget_oldest(&mut self) {
         let under_way = self.running.len() + self.waiting.len();
         while self.all.len() > ENDED_LEN_MAX + under_way {
-            let ended = self.all.iter().position(|pull| pull.is_over());
+            let ended = self.all.iter().position(|pull| pull.has_ended());
             let Some(oldest) = ended else { return };
             self.all.remove(oldest);
         }

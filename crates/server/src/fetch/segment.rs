@@ -29,17 +29,17 @@ use crate::error::Error;
 
 /// The tolerance of a fetch for a slow or faulty source.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// A source that sends nothing for this time is disconnected and retried.
     pub stall_timeout: Duration,
     /// Consecutive faults without any received byte after which the pull fails.
     pub retries: u32,
 }
 
-impl Patience {
+impl RetryPolicy {
     /// The configured values.
-    pub fn of(shared: &Shared) -> Patience {
-        Patience {
+    pub fn from_config(shared: &Shared) -> RetryPolicy {
+        RetryPolicy {
             stall_timeout: Duration::from_secs(shared.config.fetch.stall_timeout_seconds),
             retries: shared.config.fetch.retries,
         }
@@ -52,7 +52,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(10);
 pub struct Fetch<'a> {
     pub pull: &'a Pull,
     pub throttle: &'a Throttle,
-    pub patience: Patience,
+    pub retry_policy: RetryPolicy,
 }
 
 /// A segment's file, with the position and digest reached.
@@ -64,48 +64,48 @@ struct Partial {
 
 impl Fetch<'_> {
     /// Fetches `entry` from `source` into `path`, resuming after the bytes in `path`.
-    pub async fn segment(
+    pub async fn fetch_segment(
         &self,
         source: &Location,
         entry: &SegmentEntry,
         path: &Path,
     ) -> Result<(), Error> {
         let mut partial = self.reopen(entry, path)?;
-        let fetched = self.matching(source, entry, path, &mut partial).await;
+        let fetched = self.fetch_verified(source, entry, path, &mut partial).await;
         // Also after a fault, so that the next pull can resume there.
         let flushed = partial.file.flush().map_err(Error::io("write", path));
         fetched.and(flushed)
     }
 
-    async fn matching(
+    async fn fetch_verified(
         &self,
         source: &Location,
         entry: &SegmentEntry,
         path: &Path,
         partial: &mut Partial,
     ) -> Result<(), Error> {
-        let mut restarted = false;
+        let mut is_retry = false;
         loop {
-            self.complete(source, entry, path, partial).await?;
+            self.fetch_to_end(source, entry, path, partial).await?;
             if partial.digest.finish_hex() == entry.digest {
                 return Ok(());
             }
             self.restart(entry, path, partial)?;
-            if restarted {
+            if is_retry {
                 return Err(Error::Source {
                     message: format!(
-                        "segment {source} does not have the digest that its manifest says, twice; build and upload it again"
+                        "segment {source} had a digest other than the manifest's in two attempts; build and upload it again"
                     ),
                     retry: false,
                 });
             }
-            tracing::warn!(segment = %source, "wrong digest; fetching it once more from its first byte");
-            restarted = true;
+            tracing::warn!(segment = %source, "wrong digest; fetching the segment again from its first byte");
+            is_retry = true;
         }
     }
 
     /// Streams until the file has the entry's length, over as many connections as necessary.
-    async fn complete(
+    async fn fetch_to_end(
         &self,
         source: &Location,
         entry: &SegmentEntry,
@@ -120,7 +120,7 @@ impl Fetch<'_> {
                 Err(error) if !error.info().retry => return Err(error),
                 Err(error) => {
                     faults = if partial.at > before { 1 } else { faults + 1 };
-                    if faults > self.patience.retries {
+                    if faults > self.retry_policy.retries {
                         return Err(error);
                     }
                     tracing::warn!(segment = %source, at = partial.at, faults, %error, "fetch interrupted; trying again");
@@ -139,35 +139,35 @@ impl Fetch<'_> {
         path: &Path,
         partial: &mut Partial,
     ) -> Result<(), Error> {
-        let stall = self.patience.stall_timeout;
+        let stall = self.retry_policy.stall_timeout;
         let opened = tokio::time::timeout(
             stall,
             source.stream_of_size(partial.at, Some(entry.size_bytes)),
         )
         .await;
-        let opened = opened.map_err(|_| stalled(source, stall, partial.at))?;
+        let opened = opened.map_err(|_| stall_error(source, stall, partial.at))?;
         let pace = self.throttle.pace();
-        let mut chunks = std::pin::pin!(opened.map_err(remote)?);
+        let mut chunks = std::pin::pin!(opened.map_err(to_source_error)?);
         loop {
             let next = tokio::time::timeout(stall, chunks.next()).await;
-            let Some(chunk) = next.map_err(|_| stalled(source, stall, partial.at))? else {
+            let Some(chunk) = next.map_err(|_| stall_error(source, stall, partial.at))? else {
                 break;
             };
-            let chunk = chunk.map_err(remote)?;
+            let chunk = chunk.map_err(to_source_error)?;
             let bytes = chunk.len() as u64;
             if partial.at + bytes > entry.size_bytes {
                 return Err(Error::Source {
                     message: format!(
-                        "segment {source} is longer than the {} bytes its manifest says; build and upload it again",
+                        "segment {source} is longer than the {} bytes in its manifest; build and upload it again",
                         entry.size_bytes
                     ),
                     retry: false,
                 });
             }
-            self.throttle.take(bytes).await;
+            self.throttle.acquire(bytes).await;
             partial.append(&chunk).map_err(Error::io("write", path))?;
-            self.pull.fetched(bytes);
-            pace.stepped().await;
+            self.pull.count_fetched(bytes);
+            pace.step_async().await;
         }
         if partial.at < entry.size_bytes {
             return Err(Error::Source {
@@ -198,7 +198,7 @@ impl Fetch<'_> {
         }
         let mut buffer = vec![0; 256 << 10];
         let pace = self.throttle.pace();
-        let go_on = || self.pull.stopped().is_none();
+        let should_continue = || self.pull.stopped().is_none();
         loop {
             let count = file.read(&mut buffer).map_err(Error::io("read", path))?;
             if count == 0 {
@@ -206,12 +206,12 @@ impl Fetch<'_> {
             }
             digest.update(&buffer[..count]);
             at += count as u64;
-            self.pull.resumed(count as u64);
-            pace.step(count as u64, &go_on);
+            self.pull.count_resumed(count as u64);
+            pace.step(count as u64, &should_continue);
             self.pull.check_cancelled()?;
         }
         Ok(Partial {
-            file: StreamingFile::serving(file, at),
+            file: StreamingFile::for_serving(file, at),
             digest,
             at,
         })
@@ -223,10 +223,10 @@ impl Fetch<'_> {
         path: &Path,
         partial: &mut Partial,
     ) -> Result<(), Error> {
-        self.pull.discarded(partial.at);
+        self.pull.count_discarded(partial.at);
         let file = File::create(path).map_err(Error::io("empty", path))?;
         *partial = Partial {
-            file: StreamingFile::serving(file, 0),
+            file: StreamingFile::for_serving(file, 0),
             digest: entry.begin_digest(),
             at: 0,
         };
@@ -249,7 +249,7 @@ pub fn back_off(faults: u32) -> Duration {
     doubled.min(BACK_OFF_MAX)
 }
 
-pub fn remote(error: larder_remote::Error) -> Error {
+pub fn to_source_error(error: larder_remote::Error) -> Error {
     let advice = match error {
         larder_remote::Error::NotAllowed { .. } => "; see fetch.allow",
         _ => "",
@@ -260,7 +260,7 @@ pub fn remote(error: larder_remote::Error) -> Error {
     }
 }
 
-pub fn stalled(source: &Location, after: Duration, at: u64) -> Error {
+pub fn stall_error(source: &Location, after: Duration, at: u64) -> Error {
     Error::Source {
         message: format!(
             "{source} sent nothing for {} s at byte {at}",

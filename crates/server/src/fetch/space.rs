@@ -11,7 +11,7 @@ use larder_types::ByteSize;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-use super::download::Wanted;
+use super::download::WantedSegment;
 use crate::error::Error;
 
 /// Space left for logs, metadata and other uses of the disk.
@@ -22,24 +22,24 @@ const SPARE_BYTES: u64 = 4 << 20;
 /// # Errors
 /// [`Error::DiskFull`] with the needed and the free space. Files created here have then been removed, and those of an earlier
 /// pull are unchanged.
-pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
-    let held: Vec<Option<u64>> = wanted
+pub fn reserve(folder: &Path, segments: &[WantedSegment<'_>]) -> Result<(), Error> {
+    let held: Vec<Option<u64>> = segments
         .iter()
         .map(|segment| {
             let metadata = std::fs::metadata(&segment.path).ok()?;
             Some(metadata.blocks() * 512)
         })
         .collect();
-    let need: u64 = wanted
+    let need: u64 = segments
         .iter()
         .zip(&held)
         .map(|(segment, held)| segment.entry.size_bytes.saturating_sub(held.unwrap_or(0)))
         .sum();
     let free = free_bytes(folder)?;
     if need.saturating_add(SPARE_BYTES) > free && need > 0 {
-        return Err(full(folder, need, free));
+        return Err(disk_full_error(folder, need, free));
     }
-    for (index, Wanted { entry, path, .. }) in wanted.iter().enumerate() {
+    for (index, WantedSegment { entry, path, .. }) in segments.iter().enumerate() {
         let file = File::options()
             .write(true)
             .create(true)
@@ -51,14 +51,14 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
             // The file system does not support reservation; the check above must suffice.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
             Err(Errno::NOSPC | Errno::DQUOT) => {
-                for (made, _) in wanted[..=index]
+                for (made, _) in segments[..=index]
                     .iter()
                     .zip(&held)
                     .filter(|(_, held)| held.is_none())
                 {
                     let _ = std::fs::remove_file(&made.path);
                 }
-                return Err(full(folder, need, free_bytes(folder)?));
+                return Err(disk_full_error(folder, need, free_bytes(folder)?));
             }
             Err(errno) => return Err(Error::io("reserve space for", path)(errno.into())),
         }
@@ -73,7 +73,7 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
 pub fn check(folder: &Path, need: u64) -> Result<(), Error> {
     let free = free_bytes(folder)?;
     if need.saturating_add(SPARE_BYTES) > free {
-        Err(full(folder, need, free))
+        Err(disk_full_error(folder, need, free))
     } else {
         Ok(())
     }
@@ -84,9 +84,9 @@ fn free_bytes(folder: &Path) -> Result<u64, Error> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-fn full(folder: &Path, need: u64, free: u64) -> Error {
+fn disk_full_error(folder: &Path, need: u64, free: u64) -> Error {
     Error::DiskFull(format!(
-        "it needs {} ({need} bytes) more on the disk of {}, beside {} that are kept free there for logs, and {} ({free} bytes) are free; \
+        "the version needs {} ({need} bytes) more on the disk of {}, besides {} that are reserved for logs, and {} ({free} bytes) are free; \
          remove old versions or lower stores.retain_versions, then try again",
         ByteSize(need),
         folder.display(),
@@ -100,11 +100,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_reported_with_the_bytes_that_are_kept_free() {
+    fn a_full_disk_is_reported_with_the_reserved_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let refused = check(folder.path(), u64::MAX).expect_err("no disk has as much free");
-        let kept = format!("beside {} that are kept free", ByteSize(SPARE_BYTES));
-        assert_eq!(kept, "beside 4MiB that are kept free");
+        let kept = format!("besides {} that are reserved", ByteSize(SPARE_BYTES));
+        assert_eq!(kept, "besides 4MiB that are reserved");
         let message = refused.to_string();
         assert!(message.contains(&kept), "{message}");
     }

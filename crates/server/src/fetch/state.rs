@@ -11,7 +11,7 @@ use larder_remote::Location;
 use larder_types::StoreName;
 use tokio::sync::watch;
 
-use super::cluster::Order;
+use super::cluster::VersionRequest;
 use crate::error::Error;
 use crate::stores::unix_seconds;
 
@@ -33,11 +33,11 @@ pub struct Pull {
     pub(super) bytes_linked: AtomicU64,
     /// It is a compaction of the live version, not a pull.
     pub(super) is_compaction: bool,
-    progress: Mutex<Progress>,
+    progress: Mutex<PullProgress>,
     /// The nodes of a push in a cluster.
     nodes: Mutex<Vec<NodePull>>,
     /// Becomes true once, after the last change of `progress`.
-    over: watch::Sender<bool>,
+    ended: watch::Sender<bool>,
 }
 
 /// The reason why a pull stops early.
@@ -51,7 +51,7 @@ pub(super) enum Stop {
     Displaced,
 }
 
-struct Progress {
+struct PullProgress {
     state: PullState,
     error: Option<ErrorInfo>,
     fetch_began: Instant,
@@ -82,7 +82,7 @@ impl Pull {
             bytes_fetched: AtomicU64::new(0),
             bytes_linked: AtomicU64::new(0),
             is_compaction: false,
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(PullProgress {
                 state: PullState::Waiting,
                 error: None,
                 fetch_began: Instant::now(),
@@ -90,7 +90,7 @@ impl Pull {
                 ended_at: None,
             }),
             nodes: Mutex::default(),
-            over: watch::Sender::new(false),
+            ended: watch::Sender::new(false),
         }
     }
 
@@ -103,7 +103,7 @@ impl Pull {
     }
 
     /// A pull that the cluster's map requires. It is not listed among those that clients requested.
-    pub(crate) fn of_cluster(order: &Order) -> Result<Pull, Error> {
+    pub(crate) fn for_cluster(order: &VersionRequest) -> Result<Pull, Error> {
         let source =
             Location::parse(&order.source).map_err(|error| Error::BadRequest(error.to_string()))?;
         let request = PullRequest {
@@ -127,7 +127,7 @@ impl Pull {
     }
 
     /// Cancels a pull of the cluster, because the version is no longer required.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn cancel(&self) {
         self.stop(Stop::Cancelled);
     }
 
@@ -136,14 +136,14 @@ impl Pull {
         self.stop(Stop::Shutdown);
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.progress().state.is_over()
+    pub(super) fn has_ended(&self) -> bool {
+        self.progress().state.has_ended()
     }
 
     /// Returns when the pull has ended.
-    pub async fn ended(&self) {
+    pub async fn wait_until_ended(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     pub fn status(&self) -> PullStatus {
@@ -157,7 +157,7 @@ impl Pull {
             store: self.store.clone(),
             version: self.version.load(Relaxed),
             source: self.source.clone(),
-            state: self.shown(progress.state),
+            state: self.shown_state(progress.state),
             bytes_done: self.bytes_done.load(Relaxed),
             bytes_total: self.bytes_total.load(Relaxed),
             bytes_per_second: (self.bytes_fetched.load(Relaxed) as f64 / seconds) as u64,
@@ -174,24 +174,24 @@ impl Pull {
     }
 
     /// Updates the progress of each node. A ready node no longer reports its number of bytes, so the previous value is kept.
-    pub(super) fn tell_nodes(&self, mut nodes: Vec<NodePull>) {
-        let mut told = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn set_nodes(&self, mut nodes: Vec<NodePull>) {
+        let mut known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         for node in nodes
             .iter_mut()
             .filter(|it| it.state == NodePullState::Ready)
         {
-            let before = told.iter().find(|it| it.node == node.node);
+            let before = known.iter().find(|it| it.node == node.node);
             let bytes = before.map_or(0, |it| it.bytes_total);
             (node.bytes_done, node.bytes_total) = (bytes, bytes);
         }
         let sum = |of: fn(&NodePull) -> u64| nodes.iter().map(of).sum::<u64>();
         self.bytes_done.store(sum(|it| it.bytes_done), Relaxed);
         self.bytes_total.store(sum(|it| it.bytes_total), Relaxed);
-        *told = nodes;
+        *known = nodes;
     }
 
     /// The state as shown to clients.
-    fn shown(&self, state: PullState) -> PullState {
+    fn shown_state(&self, state: PullState) -> PullState {
         let is_stopping = matches!(self.stopped(), Some(Stop::Cancelled | Stop::Displaced));
         match state {
             PullState::Fetching | PullState::Verifying | PullState::Warming if is_stopping => {
@@ -204,11 +204,11 @@ impl Pull {
     /// Requests the pull to stop. It does so at its next chunk, but not once it is swapping.
     pub(super) fn stop(&self, why: Stop) {
         self.cancel.send_if_modified(|stop| {
-            let first = stop.is_none();
-            if first {
+            let is_first = stop.is_none();
+            if is_first {
                 *stop = Some(why);
             }
-            first
+            is_first
         });
     }
 
@@ -244,7 +244,7 @@ impl Pull {
 
     pub(super) fn end(&self, result: &Result<(), Error>) {
         self.record_end(result);
-        self.over.send_replace(true);
+        self.ended.send_replace(true);
     }
 
     fn record_end(&self, result: &Result<(), Error>) {
@@ -255,25 +255,25 @@ impl Pull {
         progress.state = end_state(result);
     }
 
-    pub(super) fn fetched(&self, bytes: u64) {
+    pub(super) fn count_fetched(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Relaxed);
         self.bytes_fetched.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn resumed(&self, bytes: u64) {
+    pub(super) fn count_resumed(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn linked(&self, bytes: u64) {
+    pub(super) fn count_linked(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Relaxed);
         self.bytes_linked.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn discarded(&self, bytes: u64) {
+    pub(super) fn count_discarded(&self, bytes: u64) {
         self.bytes_done.fetch_sub(bytes, Relaxed);
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, PullProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -284,7 +284,7 @@ mod tests {
 
     /// The pull's thread has low priority, and may be in the middle of a file.
     #[test]
-    fn a_pull_that_was_told_to_stop_says_so_until_it_has() {
+    fn a_stopped_pull_reports_cancelling_until_it_ends() {
         let pull = || {
             let request = serde_json::from_str(r#"{"source": "/x"}"#).expect("a request");
             let store = "pymk".parse().expect("a name");
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(cancelled.status().state, PullState::Fetching);
         cancelled.stop(Stop::Cancelled);
         assert_eq!(cancelled.status().state, PullState::Cancelling);
-        assert!(!cancelled.status().state.is_over());
+        assert!(!cancelled.status().state.has_ended());
         cancelled.end(&Err(Error::Cancelled));
         assert_eq!(cancelled.status().state, PullState::Cancelled);
 

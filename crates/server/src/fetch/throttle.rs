@@ -5,7 +5,7 @@
 //! (`/proc/self/task/<thread>/schedstat`), divided by the number of times that they ran. This costs reads nothing, and measures
 //! exactly what background work takes from them. If the system does not report it, background work never yields.
 //!
-//! A change of the rate takes effect within [`NAP_MAX`], also for current waiters.
+//! A change of the rate takes effect within [`SLEEP_MAX`], also for current waiters.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::budget::{Budget, BudgetFigures, Ticket};
 
 /// Maximum sleep before the rate is checked again.
-const NAP_MAX: Duration = Duration::from_millis(200);
+const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 pub struct Throttle {
     began: Instant,
@@ -29,7 +29,7 @@ pub struct Throttle {
 struct ServingThread {
     schedstat: File,
     /// Nanoseconds of waiting, and how often it ran.
-    seen: (u64, u64),
+    last: (u64, u64),
 }
 
 impl Throttle {
@@ -61,7 +61,7 @@ impl Throttle {
 
     /// Like [`Throttle::figures`], with the current shares.
     pub fn figures_now(&self) -> BudgetFigures {
-        self.look(self.now_us());
+        self.sample(self.now_us());
         self.figures()
     }
 
@@ -75,23 +75,23 @@ impl Throttle {
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         serving.push(ServingThread {
             schedstat,
-            seen: (0, 0),
+            last: (0, 0),
         });
     }
 
     /// Waits until `bytes` may be received over the network.
-    pub async fn take(&self, bytes: u64) {
-        let place = Place::of(self, &self.network);
-        while let Some(nap) = place.nap(bytes) {
-            tokio::time::sleep(nap).await;
+    pub async fn acquire(&self, bytes: u64) {
+        let place = QueuedWait::of(self, &self.network);
+        while let Some(next_sleep) = place.next_sleep(bytes) {
+            tokio::time::sleep(next_sleep).await;
         }
     }
 
-    /// Blocks until `bytes` may be read locally, or `go_on` returns false.
-    pub fn take_local(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
-        let place = Place::of(self, &self.local);
-        while let Some(nap) = place.nap(bytes).filter(|_| go_on()) {
-            std::thread::sleep(nap);
+    /// Blocks until `bytes` may be read locally, or `should_continue` returns false.
+    pub fn acquire_local(&self, bytes: u64, should_continue: &dyn Fn() -> bool) {
+        let place = QueuedWait::of(self, &self.local);
+        while let Some(next_sleep) = place.next_sleep(bytes).filter(|_| should_continue()) {
+            std::thread::sleep(next_sleep);
         }
     }
 
@@ -112,8 +112,8 @@ impl Throttle {
         }
     }
 
-    fn look(&self, now_us: u64) {
-        if !lock(&self.network).is_look_due(now_us) {
+    fn sample(&self, now_us: u64) {
+        if !lock(&self.network).is_sample_due(now_us) {
             return;
         }
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,16 +135,16 @@ fn lock(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
 }
 
 /// A ticket that is given back when its waiter is dropped.
-struct Place<'a> {
+struct QueuedWait<'a> {
     throttle: &'a Throttle,
     budget: &'a Mutex<Budget>,
     ticket: Ticket,
 }
 
-impl<'a> Place<'a> {
-    fn of(throttle: &'a Throttle, budget: &'a Mutex<Budget>) -> Place<'a> {
-        let ticket = lock(budget).ask();
-        Place {
+impl<'a> QueuedWait<'a> {
+    fn of(throttle: &'a Throttle, budget: &'a Mutex<Budget>) -> QueuedWait<'a> {
+        let ticket = lock(budget).enqueue();
+        QueuedWait {
             throttle,
             budget,
             ticket,
@@ -152,17 +152,17 @@ impl<'a> Place<'a> {
     }
 
     /// The time until the next attempt; `None` once the bytes have passed.
-    fn nap(&self, bytes: u64) -> Option<Duration> {
+    fn next_sleep(&self, bytes: u64) -> Option<Duration> {
         let now = self.throttle.now_us();
-        self.throttle.look(now);
-        let wait = lock(self.budget).may_pass(now, &self.ticket, bytes);
-        wait.map(|wait| Duration::from_micros(wait).min(NAP_MAX))
+        self.throttle.sample(now);
+        let wait = lock(self.budget).try_admit(now, &self.ticket, bytes);
+        wait.map(|wait| Duration::from_micros(wait).min(SLEEP_MAX))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedWait<'_> {
     fn drop(&mut self) {
-        lock(self.budget).give_back(&self.ticket);
+        lock(self.budget).cancel(&self.ticket);
     }
 }
 
@@ -177,37 +177,37 @@ pub struct Pace<'a> {
 }
 
 impl Pace<'_> {
-    /// To be called after a step that read `bytes` locally. May sleep; `go_on` is checked meanwhile.
-    pub fn step(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
-        self.throttle.take_local(bytes, go_on);
-        let rest = self.rest();
-        if !rest.is_zero() && go_on() {
-            std::thread::sleep(rest);
+    /// To be called after a step that read `bytes` locally. May sleep; `should_continue` is checked meanwhile.
+    pub fn step(&self, bytes: u64, should_continue: &dyn Fn() -> bool) {
+        self.throttle.acquire_local(bytes, should_continue);
+        let pause = self.pause();
+        if !pause.is_zero() && should_continue() {
+            std::thread::sleep(pause);
         }
     }
 
     /// For work that reports its total bytes so far. Returns whether to continue.
-    pub fn reached(&self, done: u64, go_on: &dyn Fn() -> bool) -> bool {
+    pub fn advance_to(&self, done: u64, should_continue: &dyn Fn() -> bool) -> bool {
         let step = done.saturating_sub(self.done.replace(done));
-        if go_on() {
-            self.step(step, go_on);
+        if should_continue() {
+            self.step(step, should_continue);
         }
-        go_on()
+        should_continue()
     }
 
     /// Like [`Pace::step`], for work whose bytes have already passed.
-    pub async fn stepped(&self) {
-        let rest = self.rest();
-        if !rest.is_zero() {
-            tokio::time::sleep(rest).await;
+    pub async fn step_async(&self) {
+        let pause = self.pause();
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
     }
 
-    fn rest(&self) -> Duration {
+    fn pause(&self) -> Duration {
         let now = thread_cpu();
         let busy = now.saturating_sub(self.cpu.replace(now));
-        let rest = lock(&self.throttle.local).rest_us(busy.as_micros() as u64);
-        Duration::from_micros(rest)
+        let pause = lock(&self.throttle.local).pause_us(busy.as_micros() as u64);
+        Duration::from_micros(pause)
     }
 }
 
@@ -218,7 +218,7 @@ impl ServingThread {
         let mut text = [0; 80];
         let size = self.schedstat.read_at(&mut text, 0).ok()?;
         let now = parse_schedstat(std::str::from_utf8(&text[..size]).ok()?)?;
-        let before = std::mem::replace(&mut self.seen, now);
+        let before = std::mem::replace(&mut self.last, now);
         let (wait_ns, ran) = (
             now.0.saturating_sub(before.0),
             now.1.saturating_sub(before.1),
@@ -245,47 +245,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_rate_is_no_limit_and_nobody_is_left_in_the_queue() {
+    fn a_zero_rate_is_unlimited_and_the_queue_is_empty_afterwards() {
         let throttle = Throttle::new(0, 0, 0);
-        throttle.take_local(u64::MAX >> 1, &|| true);
+        throttle.acquire_local(u64::MAX >> 1, &|| true);
         let throttle = Throttle::new(0, 1, 0);
-        throttle.take_local(1 << 40, &|| true);
-        throttle.take_local(1, &|| false);
+        throttle.acquire_local(1 << 40, &|| true);
+        throttle.acquire_local(1, &|| false);
         assert_eq!(throttle.local_figures().waiting, 0);
         assert_eq!(throttle.local_figures().passed_bytes, 1 << 40);
     }
 
     #[test]
-    fn bytes_read_here_are_no_bytes_of_the_network() {
+    fn local_reads_do_not_count_as_network_bytes() {
         // With a network rate of one byte per second, a second step would wait for ages.
         let throttle = Throttle::new(1, 0, 0);
         throttle.charge(10);
         let pace = throttle.pace();
-        assert!(pace.reached(1 << 30, &|| true) && pace.reached(1 << 31, &|| true));
+        assert!(pace.advance_to(1 << 30, &|| true) && pace.advance_to(1 << 31, &|| true));
         assert_eq!(throttle.figures().passed_bytes, 10);
         assert_eq!(throttle.local_figures().passed_bytes, 1 << 31);
     }
 
     #[test]
-    fn work_in_steps_passes_each_byte_once() {
+    fn work_in_steps_counts_each_byte_once() {
         let throttle = Throttle::new(0, 0, 0);
         let pace = throttle.pace();
         for done in [10, 10, 25, 40] {
-            assert!(pace.reached(done, &|| true));
+            assert!(pace.advance_to(done, &|| true));
         }
-        assert!(!pace.reached(90, &|| false));
+        assert!(!pace.advance_to(90, &|| false));
         assert_eq!(throttle.local_figures().passed_bytes, 40);
     }
 
     #[test]
-    fn the_system_tells_how_long_a_thread_waited() {
+    fn the_wait_time_of_a_thread_is_read_from_schedstat() {
         assert_eq!(parse_schedstat("12 3749939 17\n"), Some((3_749_939, 17)));
         assert_eq!(parse_schedstat("12 3"), None);
         let throttle = Throttle::new(0, 0, 100);
         throttle.add_serving_thread();
         let mut serving = throttle.serving.lock().unwrap();
         for thread in serving.iter_mut() {
-            assert_eq!(thread.wait_us(), None, "of the time before nothing is said");
+            assert_eq!(thread.wait_us(), None, "there is no earlier sample");
         }
     }
 }

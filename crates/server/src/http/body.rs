@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
 use futures::StreamExt;
 
-use super::answer::Failure;
+use super::json_result::Failure;
 use crate::Shared;
 use crate::error::Error;
 
@@ -23,20 +23,24 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 pub const RECOVER: &str = "/v1/cluster/recover";
 const RECOVER_BYTES_MAX: usize = 64 << 20;
 
-pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let timeout = shared.http_work.timeout;
+pub async fn collect_body(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let timeout = shared.http_read_limiter.timeout;
     let (head, body) = request.into_parts();
     let bytes_max = match head.uri.path() {
         RECOVER => RECOVER_BYTES_MAX,
         _ => BODY_BYTES_MAX,
     };
-    let (status, refused) = match tokio::time::timeout(timeout, whole(body, bytes_max)).await {
+    let (status, refused) = match tokio::time::timeout(timeout, read_body(body, bytes_max)).await {
         Ok(Ok(bytes)) => return next.run(Request::from_parts(head, Body::from(bytes))).await,
         Ok(Err(refused)) => refused,
         Err(_) => {
             let seconds = timeout.as_secs();
             let message = format!(
-                "the rest of the request's body did not come within {seconds} s (server.http_timeout_seconds)"
+                "the rest of the request's body did not arrive within {seconds} s (server.http_timeout_seconds)"
             );
             (StatusCode::REQUEST_TIMEOUT, Error::Timeout(message))
         }
@@ -47,7 +51,7 @@ pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Nex
 }
 
 /// Reads a complete body.
-async fn whole(body: Body, bytes_max: usize) -> Result<Bytes, (StatusCode, Error)> {
+async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, (StatusCode, Error)> {
     let too_long = || {
         let message = format!("the request's body is longer than {bytes_max} bytes");
         (StatusCode::PAYLOAD_TOO_LARGE, Error::BadRequest(message))
@@ -59,7 +63,7 @@ async fn whole(body: Body, bytes_max: usize) -> Result<Bytes, (StatusCode, Error
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|_| {
-            let message = "the request's body broke off".to_owned();
+            let message = "the request's body ended early".to_owned();
             (StatusCode::BAD_REQUEST, Error::BadRequest(message))
         })?;
         if all.len() + part.len() > bytes_max {

@@ -8,21 +8,21 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use larder_cluster::controller::{Ask, Progress, Report};
+use larder_cluster::controller::{ControllerRequest, Progress, Report};
 use larder_cluster::map::{
-    Acknowledge, Leaving, Map, Member, NodeId, NodeName, Placed, Push, Roles, Settings, SlotRange,
-    State as MemberState,
+    Acknowledge, Departure, Map, Member, MemberState, NodeId, NodeName, Placement, Push, Roles,
+    Settings, SlotRange,
 };
-use larder_cluster::placement::{Balance, Goal, Node, Plan, Weights};
+use larder_cluster::placement::{Balance, Goal, PlacementNode, Plan, SlotSizes};
 use larder_protocol::errors::Code;
 use larder_protocol::http::{
-    ClusterAnswer, ClusterAsk, ClusterClock, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan,
-    ClusterPull, ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
-    ClusterSlots, ClusterStatus, ClusterStore,
+    ClusterAnswer, ClusterClock, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan,
+    ClusterPull, ClusterPush, ClusterPushEnd, ClusterRequest, ClusterSettings,
+    ClusterSettingsChange, ClusterShare, ClusterSlots, ClusterStatus, ClusterStore,
 };
 use larder_types::{SLOTS, StoreName};
 
-use super::answer::{Answer, Failure, decode};
+use super::json_result::{Failure, JsonResult, decode};
 use crate::Shared;
 use crate::cluster::View;
 use crate::error::Error;
@@ -31,29 +31,29 @@ use crate::membership::{ClockSkew, Membership, shown_id};
 type Server = State<Arc<Shared>>;
 
 /// Maximum time to wait for the controller's answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn membership(shared: &Shared) -> Result<&Membership, Failure> {
-    let alone = "this server stands alone: it is in no cluster (cluster.mode = \"off\")";
+    let alone = "this server is not in a cluster (cluster.mode = \"off\")";
     let membership = shared.membership.as_ref();
     membership.ok_or_else(|| Failure(Error::BadRequest(alone.to_owned())))
 }
 
-pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
+pub async fn status(State(shared): Server) -> JsonResult<ClusterStatus> {
     let membership = membership(&shared)?;
-    let (view, standing) = (membership.view(), membership.standing());
+    let (view, health) = (membership.view(), membership.health());
     let map = &view.map;
     let none = BTreeMap::new();
-    let reports = standing.as_ref().map_or(&none, |it| &*it.known.reports);
-    let leader = standing.as_ref().and_then(|it| it.known.leader.as_ref());
-    let served = view.lookup.served().iter();
+    let reports = health.as_ref().map_or(&none, |it| &*it.state.reports);
+    let leader = health.as_ref().and_then(|it| it.state.leader.as_ref());
+    let served = view.lookup.served_ranges().iter();
     let bytes = slot_bytes(&shared, &view);
     // This node's own report already contains it.
-    let missing = standing.as_ref().and_then(|it| it.missing(&view));
-    let unreached = standing.as_ref().map(|it| {
-        let mut told = it.unreached(&view);
-        told.retain(|it| Some(it) != missing.as_ref());
-        told
+    let missing = health.as_ref().and_then(|it| it.readiness_error(&view));
+    let unreached = health.as_ref().map(|it| {
+        let mut reasons = it.describe_unreached(&view);
+        reasons.retain(|it| Some(it) != missing.as_ref());
+        reasons
     });
     let alone = || view.own().map(|own| own.name().to_string());
     Ok(Json(ClusterStatus {
@@ -61,7 +61,7 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
         mode: shared.config.cluster.mode.word().to_owned(),
         epoch: map.epoch().0,
         node: shared.config.cluster.node.clone(),
-        controller: match &standing {
+        controller: match &health {
             Some(_) => leader.map(|leader| leader.name.clone()),
             None => alone(),
         },
@@ -69,67 +69,68 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
         members: members(&view),
         slots_served: served.map(|it| it.slots.count()).sum(),
         slots: slots(map),
-        moves: moves(map, &under_way(map, &bytes)),
+        moves: moves(map, &plan_in_progress(map, &bytes)),
         pushes: pushes(map, reports),
         stores: stores(map),
-        blocked: standing
+        blocked: health
             .as_ref()
-            .map_or_else(Vec::new, |it| it.known.blocked.to_vec()),
+            .map_or_else(Vec::new, |it| it.state.blocked.to_vec()),
         missing,
-        trouble: standing.as_ref().and_then(|it| it.trouble(&view)),
+        trouble: health.as_ref().and_then(|it| it.etcd_warning(&view)),
         unreached: unreached.unwrap_or_default(),
-        unable: standing
+        unable: health
             .as_ref()
-            .map_or_else(Vec::new, |it| it.unable(&view)),
+            .map_or_else(Vec::new, |it| it.describe_unable(&view)),
         clocks: clocks(membership),
     }))
 }
 
-pub async fn ask(State(shared): Server, body: Bytes) -> Answer<ClusterAnswer> {
+pub async fn submit(State(shared): Server, body: Bytes) -> JsonResult<ClusterAnswer> {
     let membership = membership(&shared)?;
     let named = |node: String| node.parse::<NodeName>().map_err(Error::BadRequest);
-    let ask = match decode::<ClusterAsk>(&body)? {
-        ClusterAsk::Join { node } => Ask::Join { node: named(node)? },
-        ClusterAsk::Drain { node } => Ask::Drain { node: named(node)? },
-        ClusterAsk::Keep { node } => Ask::Keep { node: named(node)? },
-        ClusterAsk::Remove { node, lose_rows } => Ask::Remove {
+    let request = match decode::<ClusterRequest>(&body)? {
+        ClusterRequest::Join { node } => ControllerRequest::Join { node: named(node)? },
+        ClusterRequest::Drain { node } => ControllerRequest::Drain { node: named(node)? },
+        ClusterRequest::Keep { node } => ControllerRequest::Keep { node: named(node)? },
+        ClusterRequest::Remove { node, lose_rows } => ControllerRequest::Remove {
             node: named(node)?,
             lose_rows,
         },
-        ClusterAsk::AbortPush { store } => {
+        ClusterRequest::AbortPush { store } => {
             let parsed = store.parse::<StoreName>();
             let store = parsed.map_err(|why| Error::BadRequest(why.to_string()))?;
-            Ask::AbortPush { store }
+            ControllerRequest::AbortPush { store }
         }
-        ClusterAsk::Set { settings } => {
+        ClusterRequest::Set { settings } => {
             let view = membership.view();
-            let settings = changed(view.map.settings(), settings).map_err(Error::BadRequest)?;
-            Ask::Set { settings }
+            let settings =
+                merge_settings(view.map.settings(), settings).map_err(Error::BadRequest)?;
+            ControllerRequest::Set { settings }
         }
     };
-    let answered = tokio::time::timeout(PATIENCE, membership.ask(ask)).await;
-    let late = |_| {
+    let reply = tokio::time::timeout(REPLY_TIMEOUT, membership.submit(request)).await;
+    let to_timeout = |_| {
         let why = match membership
-            .standing()
-            .and_then(|it| it.missing(&membership.view()))
+            .health()
+            .and_then(|it| it.readiness_error(&membership.view()))
         {
             Some(missing) => missing,
-            None => "look at the cluster's status".to_owned(),
+            None => "check the cluster's status".to_owned(),
         };
         let message = format!(
-            "the controller has not answered for {} s, and may do it yet: {why}",
-            PATIENCE.as_secs()
+            "the controller has not answered for {} s and may still execute the request: {why}",
+            REPLY_TIMEOUT.as_secs()
         );
         Failure(Error::Tables(Code::ClusterDown, message))
     };
-    let answer = answered.map_err(late)?.map_err(Error::Conflict)?;
+    let answer = reply.map_err(to_timeout)?.map_err(Error::Conflict)?;
     Ok(Json(ClusterAnswer { answer }))
 }
 
 /// The parameters of a plan; lists are comma-separated.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Changes {
+pub struct PlanQuery {
     /// `NAME[:ZONE[:WEIGHT]]`.
     #[serde(default)]
     add: String,
@@ -140,25 +141,26 @@ pub struct Changes {
 
 pub async fn plan(
     State(shared): Server,
-    query: Result<Query<Changes>, QueryRejection>,
-) -> Answer<ClusterPlan> {
+    query: Result<Query<PlanQuery>, QueryRejection>,
+) -> JsonResult<ClusterPlan> {
     let Query(changes) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
     let view = membership(&shared)?.view();
     let bytes = slot_bytes(&shared, &view);
     // Planning may take a second with a thousand nodes.
-    let planned = tokio::task::spawn_blocking(move || planned(&view.map, &changes, &bytes)).await;
+    let planned =
+        tokio::task::spawn_blocking(move || plan_changes(&view.map, &changes, &bytes)).await;
     let planned =
         planned.map_err(|error| Error::Io(format!("planning failed: {error}; see the log")))?;
     Ok(Json(planned.map_err(Error::BadRequest)?))
 }
 
-fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, String> {
+fn plan_changes(map: &Map, changes: &PlanQuery, bytes: &[u64]) -> Result<ClusterPlan, String> {
     let names = |list: &str| -> Vec<String> {
         let names = list.split(',').map(str::trim).filter(|it| !it.is_empty());
         names.map(str::to_owned).collect()
     };
     let base = map.members().iter().filter(|member| member.may_hold());
-    let mut nodes: Vec<Node> = base.map(Node::of).collect();
+    let mut nodes: Vec<PlacementNode> = base.map(PlacementNode::of).collect();
     for name in names(&changes.remove) {
         let parsed = name.parse::<NodeName>()?;
         map.member_named(&parsed)
@@ -181,7 +183,7 @@ fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, S
         // Ids that no member has.
         let id = NodeId(u32::MAX - added);
         names_of.insert(id, name.to_string());
-        nodes.push(Node {
+        nodes.push(PlacementNode {
             id,
             name,
             zone,
@@ -193,7 +195,7 @@ fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, S
     if !(1..=16).contains(&replicas) {
         return Err(format!("replicas is {replicas}; it must be from 1 to 16"));
     }
-    let weights = Weights { rows: &[], bytes };
+    let weights = SlotSizes { rows: &[], bytes };
     let plan = Plan::of(
         map,
         &nodes,
@@ -244,26 +246,26 @@ fn slot_bytes(shared: &Shared, view: &View) -> Vec<u64> {
     }
     let owned = view
         .lookup
-        .held(view.me)
+        .slots_of(view.me)
         .map_or(&[][..], |held| &held.owned);
     let owned: u32 = owned.iter().map(|slots| slots.count()).sum();
-    let rows = shared.tables.figures().memory_bytes / u64::from(owned.max(1));
+    let rows = shared.tables.stats().memory_bytes / u64::from(owned.max(1));
     bytes.iter_mut().for_each(|bytes| *bytes += rows);
     bytes
 }
 
 /// The plan from the current to the target placement. It excludes moves to nodes that are down, because these may return.
-fn under_way(map: &Map, bytes: &[u64]) -> Plan {
+fn plan_in_progress(map: &Map, bytes: &[u64]) -> Plan {
     let runs = map.slots().runs().iter();
     let goals: Vec<Goal> = runs
-        .filter_map(|run| Some((run.slots, present_goal(map, &run.placed)?)))
+        .filter_map(|run| Some((run.slots, current_goal(map, &run.placement)?)))
         .collect();
-    let weights = Weights { rows: &[], bytes };
+    let weights = SlotSizes { rows: &[], bytes };
     Plan::to(map, goals, map.settings().fill_slots_at_once, weights)
 }
 
 /// The target placement while no node that is down returns; `None` if no node that is up owns the slots.
-fn present_goal(map: &Map, placed: &Placed) -> Option<Vec<NodeId>> {
+fn current_goal(map: &Map, placed: &Placement) -> Option<Vec<NodeId>> {
     let is_down = |node: &NodeId| {
         map.member(*node)
             .is_none_or(|member| member.state == MemberState::Down)
@@ -282,7 +284,7 @@ fn moves(map: &Map, plan: &Plan) -> ClusterMoves {
 }
 
 fn moves_named(plan: &Plan, name_of: &dyn Fn(NodeId) -> String) -> ClusterMoves {
-    let flow = |(id, flow): (&NodeId, &larder_cluster::placement::Flow)| ClusterFlow {
+    let flow = |(id, flow): (&NodeId, &larder_cluster::placement::NodeTraffic)| ClusterFlow {
         node: name_of(*id),
         slots_in: flow.slots_in,
         slots_out: flow.slots_out,
@@ -309,16 +311,16 @@ fn clocks(membership: &Membership) -> Vec<ClusterClock> {
 
 fn members(view: &View) -> Vec<ClusterMember> {
     let map = &view.map;
-    let base: Vec<Node> = (map.members().iter())
+    let base: Vec<PlacementNode> = (map.members().iter())
         .filter(|member| member.may_hold())
-        .map(Node::of)
+        .map(PlacementNode::of)
         .collect();
     let balance = Balance::of(std::iter::empty(), &base, 1);
     let shares: BTreeMap<NodeId, f64> = (balance.nodes.iter())
         .map(|it| (it.id, it.owned_share))
         .collect();
     let member = |member: &Member| {
-        let held = view.lookup.held(member.id).cloned().unwrap_or_default();
+        let held = view.lookup.slots_of(member.id).cloned().unwrap_or_default();
         let count = |slots: &[SlotRange]| slots.iter().map(|it| it.count()).sum();
         let it = &member.registration;
         ClusterMember {
@@ -332,8 +334,8 @@ fn members(view: &View) -> Vec<ClusterMember> {
                 Roles::Both => "both",
             }
             .to_owned(),
-            state: member.shown().to_owned(),
-            is_removed: member.leaving == Some(Leaving::Remove),
+            state: member.display_state().to_owned(),
+            is_removed: member.leaving == Some(Departure::Remove),
             since: member.since_ms / 1000,
             resp: it.resp.clone(),
             http: it.http.clone(),
@@ -350,7 +352,7 @@ fn members(view: &View) -> Vec<ClusterMember> {
 
 fn slots(map: &Map) -> Vec<ClusterSlots> {
     let names = |nodes: &[NodeId]| nodes.iter().map(|node| map.name_of(*node)).collect();
-    let goal = |placed: &Placed| {
+    let goal = |placed: &Placement| {
         if placed.is_settled() {
             Vec::new()
         } else {
@@ -361,12 +363,12 @@ fn slots(map: &Map) -> Vec<ClusterSlots> {
     runs.map(|run| ClusterSlots {
         from: run.slots.from,
         to: run.slots.to,
-        owner: run.placed.owner.map(|owner| map.name_of(owner)),
-        in_sync: names(&run.placed.in_sync),
-        filling: (run.placed.filling.iter())
+        owner: run.placement.owner.map(|owner| map.name_of(owner)),
+        in_sync: names(&run.placement.in_sync),
+        filling: (run.placement.filling.iter())
             .map(|it| map.name_of(it.node))
             .collect(),
-        goal: goal(&run.placed),
+        goal: goal(&run.placement),
     })
     .collect()
 }
@@ -375,7 +377,7 @@ fn slots(map: &Map) -> Vec<ClusterSlots> {
 fn pushes(map: &Map, reports: &BTreeMap<NodeName, Report>) -> Vec<ClusterPush> {
     let holds = |member: &&Member| {
         let mut runs = map.slots().runs().iter();
-        member.state != MemberState::Down && runs.any(|run| run.placed.names(member.id))
+        member.state != MemberState::Down && runs.any(|run| run.placement.includes(member.id))
     };
     let holders: Vec<&Member> = map.members().iter().filter(holds).collect();
     let pull = |member: &Member, store: &StoreName, push: &Push| {
@@ -449,8 +451,8 @@ fn settings(it: &Settings) -> ClusterSettings {
     }
 }
 
-fn changed(now: &Settings, wanted: ClusterSettingsWanted) -> Result<Settings, String> {
-    let acknowledge = match wanted.acknowledge.as_deref() {
+fn merge_settings(now: &Settings, requested: ClusterSettingsChange) -> Result<Settings, String> {
+    let acknowledge = match requested.acknowledge.as_deref() {
         None => now.acknowledge,
         Some("owner") => Acknowledge::Owner,
         Some("replicas") => Acknowledge::Replicas,
@@ -461,17 +463,19 @@ fn changed(now: &Settings, wanted: ClusterSettingsWanted) -> Result<Settings, St
         }
     };
     let settings = Settings {
-        replicas: wanted.replicas.unwrap_or(now.replicas),
-        min_copies: wanted.min_copies.unwrap_or(now.min_copies),
+        replicas: requested.replicas.unwrap_or(now.replicas),
+        min_copies: requested.min_copies.unwrap_or(now.min_copies),
         acknowledge,
-        lease_ms: wanted.lease_ms.unwrap_or(now.lease_ms),
-        replace_after_ms: wanted.replace_after_ms.unwrap_or(now.replace_after_ms),
-        start_nodes: wanted.start_nodes.unwrap_or(now.start_nodes),
-        admit_new_nodes: wanted.admit_new_nodes.unwrap_or(now.admit_new_nodes),
-        spare_percent: wanted.spare_percent.unwrap_or(now.spare_percent),
-        fill_slots_at_once: wanted.fill_slots_at_once.unwrap_or(now.fill_slots_at_once),
-        versions_kept: wanted.versions_kept.unwrap_or(now.versions_kept),
-        push_silence_ms: wanted.push_silence_ms.unwrap_or(now.push_silence_ms),
+        lease_ms: requested.lease_ms.unwrap_or(now.lease_ms),
+        replace_after_ms: requested.replace_after_ms.unwrap_or(now.replace_after_ms),
+        start_nodes: requested.start_nodes.unwrap_or(now.start_nodes),
+        admit_new_nodes: requested.admit_new_nodes.unwrap_or(now.admit_new_nodes),
+        spare_percent: requested.spare_percent.unwrap_or(now.spare_percent),
+        fill_slots_at_once: requested
+            .fill_slots_at_once
+            .unwrap_or(now.fill_slots_at_once),
+        versions_kept: requested.versions_kept.unwrap_or(now.versions_kept),
+        push_silence_ms: requested.push_silence_ms.unwrap_or(now.push_silence_ms),
     };
     match settings.out_of_bounds() {
         Some(wrong) => Err(wrong),

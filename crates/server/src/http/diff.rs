@@ -11,15 +11,15 @@ use larder_batch::diff::Change;
 use larder_batch::manifest::{partition_of, slots_of};
 use larder_cluster::map::NodeId;
 use larder_protocol::http::{ChangeKind, DiffChange, DiffResult};
-use larder_types::{SLOTS, SlotSet, StoreName, VersionId, WhichVersion};
+use larder_types::{SLOTS, SlotSet, StoreName, VersionId, VersionSelector};
 use serde::Deserialize;
 
-use super::answer::Failure;
-use super::elsewhere::{Peers, while_up};
+use super::json_result::Failure;
 use super::reads::{ANSWER_BYTES_MAX, MaybeQuery, Server, bad_query, json};
+use super::remote_reads::{Peers, await_while_up};
 use crate::Shared;
 use crate::error::Error;
-use crate::fetch::cluster::place;
+use crate::fetch::cluster::locate_peer;
 
 const CHANGES_DEFAULT: usize = 100;
 const CHANGES_MAX: usize = 100_000;
@@ -27,15 +27,15 @@ const CHANGES_MAX: usize = 100_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiffQuery {
-    from: Option<WhichVersion>,
-    to: Option<WhichVersion>,
+    from: Option<VersionSelector>,
+    to: Option<VersionSelector>,
     limit: Option<usize>,
     /// Compares only keys of these slots on this node: the form of a request from another node.
     slots: Option<String>,
 }
 
 /// The parameters of a comparison.
-struct Asked {
+struct Comparison {
     store: StoreName,
     from: (VersionId, Arc<Version>),
     to: (VersionId, Arc<Version>),
@@ -50,50 +50,53 @@ pub async fn diff(
 ) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let store = shared.stores.get(&name)?;
-    let asked = Asked {
+    let comparison = Comparison {
         store: store.name.clone(),
-        from: store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?,
+        from: store.version(Some(query.from.unwrap_or(VersionSelector::Previous)))?,
         to: store.version(query.to)?,
         limit: query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX),
     };
-    let here = asked.slots_here();
+    let here = comparison.slots_here();
     if let Some(slots) = &query.slots {
         let slots = slots.parse::<SlotSet>();
         let bad = |_| Error::BadRequest("slots is not a set of slots".to_owned());
         let slots = slots.map_err(bad)?;
         if slots.iter().any(|slot| !here.contains(slot)) {
             let message =
-                format!("this node does not have all of what is to be compared of {name}");
-            return Err(Failure(Error::Elsewhere(message)));
+                format!("this node does not have all slots of {name} that are to be compared");
+            return Err(Failure(Error::NotOnThisNode(message)));
         }
-        let admission = shared.http_work.admit_part().await?;
-        return Ok(json(admission, &asked.part(&shared, slots).await?));
+        let admission = shared.http_read_limiter.admit_part().await?;
+        return Ok(json(
+            admission,
+            &comparison.compare_slots(&shared, slots).await?,
+        ));
     }
-    let admission = shared.http_work.admit().await?;
-    let lacking: SlotSet = (0..SLOTS).filter(|slot| !here.contains(*slot)).collect();
+    let admission = shared.http_read_limiter.admit().await?;
+    let missing: SlotSet = (0..SLOTS).filter(|slot| !here.contains(*slot)).collect();
     let (own, others) = tokio::join!(
         async {
             if here.is_empty() {
-                Ok(asked.none())
+                Ok(comparison.empty_result())
             } else {
-                asked.part(&shared, here).await
+                comparison.compare_slots(&shared, here).await
             }
         },
-        asked.others(&shared, lacking)
+        comparison.compare_on_peers(&shared, missing)
     );
     let mut all = own?;
     others?
         .into_iter()
-        .for_each(|part| asked.add(&mut all, part));
+        .for_each(|part| comparison.add(&mut all, part));
     Ok(json(admission, &all))
 }
 
-impl Asked {
+impl Comparison {
     /// The slots for which this node has the partitions of both versions.
     fn slots_here(&self) -> SlotSet {
         let [from, to] = [&self.from.1, &self.to.1].map(|version| {
             let count = version.manifest().partitions;
-            let here = version.partitions_here();
+            let here = version.local_partitions();
             move |slot: u16| here.contains(partition_of(slot, count))
         });
         (0..SLOTS).filter(|slot| from(*slot) && to(*slot)).collect()
@@ -107,7 +110,7 @@ impl Asked {
         first..=last
     }
 
-    fn none(&self) -> DiffResult {
+    fn empty_result(&self) -> DiffResult {
         DiffResult {
             from: Some(self.from.0.0),
             to: Some(self.to.0.0),
@@ -129,13 +132,13 @@ impl Asked {
     }
 
     /// Compares the part that is on this node.
-    async fn part(&self, shared: &Shared, slots: SlotSet) -> Result<DiffResult, Error> {
+    async fn compare_slots(&self, shared: &Shared, slots: SlotSet) -> Result<DiffResult, Error> {
         let (old, new) = (self.from.1.clone(), self.to.1.clone());
         let limit = self.limit;
-        let compared = shared.http_work.run(move |gone| {
+        let compared = shared.http_read_limiter.run(move |cancelled| {
             let mut changes = Vec::new();
             let mut bytes = 0;
-            let summary = larder_batch::diff::diff_of(&slots, &old, &new, &mut |change| {
+            let summary = larder_batch::diff::diff_slots(&slots, &old, &new, &mut |change| {
                 if changes.len() < limit && bytes < ANSWER_BYTES_MAX {
                     let (kind, key) = match change {
                         Change::Added(key) => (ChangeKind::Added, key),
@@ -145,7 +148,7 @@ impl Asked {
                     bytes += key.len() as u64;
                     changes.push(DiffChange::new(kind, key));
                 }
-                !gone.is_closed()
+                !cancelled.is_closed()
             })?;
             Ok::<_, larder_batch::Error>((summary, changes))
         });
@@ -156,41 +159,45 @@ impl Asked {
             changed: summary.changed,
             unchanged: summary.unchanged,
             changes,
-            ..self.none()
+            ..self.empty_result()
         })
     }
 
     /// Compares the parts on other nodes concurrently: each slot is assigned to one node. If a node fails, its slots are assigned
     /// to others.
-    async fn others(
+    async fn compare_on_peers(
         &self,
         shared: &Shared,
-        mut lacking: SlotSet,
+        mut missing: SlotSet,
     ) -> Result<Vec<DiffResult>, Error> {
         let mut peers = Peers::default();
         let mut parts = Vec::new();
-        while !lacking.is_empty() {
+        while !missing.is_empty() {
             let mut by_node: Vec<(NodeId, String, SlotSet)> = Vec::new();
-            for slot in lacking.iter() {
+            for slot in missing.iter() {
                 let what = format!("slot {slot} of store {}", self.store);
-                let of = |slots| peers.of(shared, &self.store, slots, &what);
+                let find = |slots| peers.find(shared, &self.store, slots, &what);
                 // Partitions are stored completely, so a node that has another slot of the partition may be used too.
-                let (node, root) = of(slot..=slot).or_else(|_| of(self.partition_of(slot)))?;
+                let (node, root) = find(slot..=slot).or_else(|_| find(self.partition_of(slot)))?;
                 match by_node.iter_mut().find(|(known, ..)| *known == node) {
                     Some((.., slots)) => slots.insert(slot),
                     None => by_node.push((node, root, SlotSet::from_iter([slot]))),
                 }
             }
-            let asks = by_node.into_iter().map(|(node, root, slots)| async move {
-                (node, self.ask(shared, node, &root, &slots).await, slots)
+            let requests = by_node.into_iter().map(|(node, root, slots)| async move {
+                (
+                    node,
+                    self.request_from(shared, node, &root, &slots).await,
+                    slots,
+                )
             });
-            lacking = SlotSet::none();
-            for (node, answer, slots) in futures::future::join_all(asks).await {
+            missing = SlotSet::none();
+            for (node, answer, slots) in futures::future::join_all(requests).await {
                 match answer {
                     Ok(part) => parts.push(part),
                     Err(why) => {
                         peers.avoid(node, why);
-                        slots.iter().for_each(|slot| lacking.insert(slot));
+                        slots.iter().for_each(|slot| missing.insert(slot));
                     }
                 }
             }
@@ -198,7 +205,7 @@ impl Asked {
         Ok(parts)
     }
 
-    async fn ask(
+    async fn request_from(
         &self,
         shared: &Shared,
         node: NodeId,
@@ -210,9 +217,9 @@ impl Asked {
             "{root}/v1/stores/{store}/diff?from={from}&to={to}&limit={}&slots={slots}",
             self.limit
         );
-        let place = place(shared, &url).map_err(|error| error.to_string())?;
-        let answer = while_up(shared, node, place.get_all(u64::MAX)).await?;
+        let place = locate_peer(shared, &url).map_err(|error| error.to_string())?;
+        let answer = await_while_up(shared, node, place.get_all(u64::MAX)).await?;
         serde_json::from_slice(&answer)
-            .map_err(|error| format!("its answer is no comparison: {error}"))
+            .map_err(|error| format!("its reply is not a comparison: {error}"))
     }
 }

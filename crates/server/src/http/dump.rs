@@ -21,14 +21,14 @@ use larder_batch::{Version, Walk};
 use larder_cluster::map::NodeId;
 use larder_protocol::http::{JSON_LINES, Record};
 use larder_remote::ByteStream;
-use larder_types::{StoreName, VersionId, WhichVersion};
+use larder_types::{StoreName, VersionId, VersionSelector};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::answer::Failure;
-use super::elsewhere::{Peers, while_up};
+use super::json_result::Failure;
+use super::read_limiter::Admission;
 use super::reads::{MaybeQuery, Server, bad_query};
-use super::work::Admission;
+use super::remote_reads::{Peers, await_while_up};
 use crate::Shared;
 use crate::error::Error;
 
@@ -37,7 +37,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DumpQuery {
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Only one partition of this node: the form of a request from another node.
     partition: Option<u32>,
 }
@@ -51,33 +51,33 @@ pub async fn dump(
     let Query(query) = query.map_err(bad_query)?;
     let store = shared.stores.get(&name)?;
     let (id, version) = store.version(query.version)?;
-    let here = version.partitions_here();
+    let here = version.local_partitions();
     let partitions = match query.partition {
         None => 0..version.manifest().partitions,
         Some(partition) if here.contains(partition) => partition..partition + 1,
         Some(partition) => {
             let message =
                 format!("this node does not have partition {partition} of version {id} of {name}");
-            return Err(Failure(Error::Elsewhere(message)));
+            return Err(Failure(Error::NotOnThisNode(message)));
         }
     };
     if version.manifest().partitions as usize != here.len() && shared.membership.is_none() {
         let (here, all) = (here.len(), version.manifest().partitions);
         let message = format!(
-            "this server has {here} of the {all} partitions of this version, and is of no cluster whose other nodes have the others"
+            "this server has {here} of the {all} partitions of this version and is not in a cluster whose nodes have the others"
         );
-        return Err(Failure(Error::Elsewhere(message)));
+        return Err(Failure(Error::NotOnThisNode(message)));
     }
     let admission = match query.partition {
-        None => shared.http_work.admit().await?,
-        Some(_) => shared.http_work.admit_part().await?,
+        None => shared.http_read_limiter.admit().await?,
+        Some(_) => shared.http_read_limiter.admit_part().await?,
     };
     let dump = Dump {
         store: store.name.clone(),
         id,
         version,
         partitions,
-        part: None,
+        current: None,
         _admission: admission,
     };
     // A part is produced when the previous one has been sent, so nothing is buffered for a client that does not read.
@@ -109,55 +109,55 @@ struct Dump {
     /// Partitions that have not been started.
     partitions: std::ops::Range<u32>,
     /// The partition in progress.
-    part: Option<Partition>,
+    current: Option<Partition>,
     _admission: Admission,
 }
 
 enum Partition {
     Here(Box<Walk<Arc<Version>>>),
-    Elsewhere(Box<Elsewhere>),
+    Remote(Box<RemotePartition>),
 }
 
 impl Dump {
     /// Returns the next lines, and the remaining dump.
     async fn next(mut self, shared: &Arc<Shared>) -> Result<Option<(Bytes, Dump)>, Error> {
         loop {
-            let part = match self.part.take() {
-                Some(part) => part,
+            let current = match self.current.take() {
+                Some(current) => current,
                 None => match self.partitions.next() {
                     None => return Ok(None),
-                    Some(partition) => self.begin(partition),
+                    Some(partition) => self.open_partition(partition),
                 },
             };
-            let (lines, left) = match part {
+            let (lines, left) = match current {
                 Partition::Here(mut walk) => {
                     let (version, id) = (self.version.clone(), self.id);
                     let store = shared.stores.get(self.store.as_str()).ok();
                     let work = move |_: &oneshot::Sender<_>| {
-                        let made = lines(&mut walk);
+                        let made = encode_lines(&mut walk);
                         // The client has already received parts, so the reason is recorded for later queries.
                         if let (Err(error), Some(store)) = (&made, store) {
                             store.note_damage(id, &version, error);
                         }
                         made.map(|it| (it, walk))
                     };
-                    let ((lines, is_over), walk) = shared.http_work.run(work).await??;
+                    let ((lines, is_over), walk) = shared.http_read_limiter.run(work).await??;
                     (lines, (!is_over).then_some(Partition::Here(walk)))
                 }
-                Partition::Elsewhere(mut elsewhere) => match elsewhere.next(shared).await? {
+                Partition::Remote(mut remote) => match remote.next(shared).await? {
                     None => (Bytes::new(), None),
-                    Some(lines) => (lines, Some(Partition::Elsewhere(elsewhere))),
+                    Some(lines) => (lines, Some(Partition::Remote(remote))),
                 },
             };
-            self.part = left;
+            self.current = left;
             if !lines.is_empty() {
                 return Ok(Some((lines, self)));
             }
         }
     }
 
-    fn begin(&self, partition: u32) -> Partition {
-        if self.version.partitions_here().contains(partition) {
+    fn open_partition(&self, partition: u32) -> Partition {
+        if self.version.local_partitions().contains(partition) {
             let at = partition as usize;
             let walk = Walk::of_partitions(self.version.clone(), at..at + 1);
             return Partition::Here(Box::new(walk));
@@ -167,7 +167,7 @@ impl Dump {
             "/v1/stores/{}/dump?version={}&partition={partition}",
             self.store, self.id
         );
-        Partition::Elsewhere(Box::new(Elsewhere {
+        Partition::Remote(Box::new(RemotePartition {
             store: self.store.clone(),
             slots: (first, last),
             what: format!(
@@ -183,7 +183,7 @@ impl Dump {
 }
 
 /// Returns the next lines, and whether they are the last.
-fn lines(walk: &mut Walk<Arc<Version>>) -> Result<(Bytes, bool), larder_batch::Error> {
+fn encode_lines(walk: &mut Walk<Arc<Version>>) -> Result<(Bytes, bool), larder_batch::Error> {
     let mut lines = Vec::with_capacity(CHUNK_BYTES * 2);
     while lines.len() < CHUNK_BYTES {
         let Some(record) = walk.next() else {
@@ -198,7 +198,7 @@ fn lines(walk: &mut Walk<Arc<Version>>) -> Result<(Bytes, bool), larder_batch::E
 }
 
 /// A partition on other nodes.
-struct Elsewhere {
+struct RemotePartition {
     store: StoreName,
     slots: (u16, u16),
     what: String,
@@ -212,25 +212,27 @@ struct Elsewhere {
     stream: Option<(NodeId, ByteStream, u64)>,
 }
 
-impl Elsewhere {
+impl RemotePartition {
     async fn next(&mut self, shared: &Shared) -> Result<Option<Bytes>, Error> {
         loop {
             let Some((node, stream, skip)) = &mut self.stream else {
                 let slots = self.slots.0..=self.slots.1;
                 let (node, root) = self.peers.next(shared, &self.store, slots, &self.what)?;
                 let url = format!("{root}{}", self.path);
-                let place = crate::fetch::cluster::place(shared, &url)?;
-                match while_up(shared, node, place.stream(0)).await {
+                let place = crate::fetch::cluster::locate_peer(shared, &url)?;
+                match await_while_up(shared, node, place.stream(0)).await {
                     Ok(stream) => self.stream = Some((node, stream, self.done)),
-                    Err(why) => self.peers.failed(why),
+                    Err(why) => self.peers.record_failure(why),
                 }
                 continue;
             };
             let next = stream.next();
-            let asked = async { next.await.transpose() };
-            match while_up(shared, *node, asked).await {
+            let next_bytes = async { next.await.transpose() };
+            match await_while_up(shared, *node, next_bytes).await {
                 Ok(None) if *skip == 0 => return Ok(None),
-                Ok(None) => self.peers.failed("its lines are others'".to_owned()),
+                Ok(None) => self
+                    .peers
+                    .record_failure("it sent fewer lines than the previous node".to_owned()),
                 Ok(Some(mut bytes)) => {
                     let known = (*skip).min(bytes.len() as u64);
                     *skip -= known;
@@ -241,7 +243,7 @@ impl Elsewhere {
                     }
                     return Ok(Some(new));
                 }
-                Err(why) => self.peers.failed(why),
+                Err(why) => self.peers.record_failure(why),
             }
             self.stream = None;
         }

@@ -11,10 +11,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::Manifest;
 use larder_batch::version::files::open_regular;
-use larder_types::WhichVersion;
+use larder_types::VersionSelector;
 
-use super::answer::Failure;
-use super::work::Admission;
+use super::json_result::Failure;
+use super::read_limiter::Admission;
 use crate::Shared;
 use crate::error::Error;
 
@@ -26,7 +26,7 @@ pub async fn file(
     Path((name, version, file)): Path<(String, String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let which: WhichVersion = version.parse().map_err(Error::BadRequest)?;
+    let which: VersionSelector = version.parse().map_err(Error::BadRequest)?;
     let (id, version) = shared.stores.get(&name)?.version(Some(which))?;
     if file == Manifest::FILE {
         return Ok(version.manifest().encode().into_response());
@@ -37,17 +37,17 @@ pub async fn file(
         ))
     };
     let entry = version.manifest().entries().find(|it| it.file == file);
-    let here = version.partitions_here();
+    let here = version.local_partitions();
     let entry = entry.filter(|entry| here.contains(entry.partition.0));
     let entry = entry.ok_or_else(absent)?;
     let size = entry.size_bytes;
     let from = range_from(&headers)?.unwrap_or(0);
     if from > size || (from == size && size > 0) {
-        let whole = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
-        return Ok((StatusCode::RANGE_NOT_SATISFIABLE, whole).into_response());
+        let content_range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+        return Ok((StatusCode::RANGE_NOT_SATISFIABLE, content_range).into_response());
     }
     let path = version.path().join(&entry.file);
-    let admission = shared.http_work.admit().await?;
+    let admission = shared.http_read_limiter.admit().await?;
     let opened =
         tokio::task::spawn_blocking(move || open_regular(&path).map_err(Error::io("open", &path)));
     let opened = opened.await.map_err(|error| Error::Io(error.to_string()))?;
@@ -57,7 +57,7 @@ pub async fn file(
         size,
         _admission: admission,
     };
-    let parts = futures::stream::try_unfold(sending, Sending::part);
+    let parts = futures::stream::try_unfold(sending, Sending::next_part);
     let mut answer = Body::from_stream(parts).into_response();
     let headers = answer.headers_mut();
     let number = |number: u64| header::HeaderValue::from(number);
@@ -82,7 +82,7 @@ fn range_from(headers: &HeaderMap) -> Result<Option<u64>, Error> {
         let from = text.strip_prefix("bytes=")?.strip_suffix('-')?;
         from.parse().ok()
     });
-    let wrong = || Error::BadRequest("of ranges, only bytes=N- is understood here".to_owned());
+    let wrong = || Error::BadRequest("only ranges of the form bytes=N- are supported".to_owned());
     from.map(Some).ok_or_else(wrong)
 }
 
@@ -95,7 +95,7 @@ struct Sending {
 }
 
 impl Sending {
-    async fn part(mut self) -> Result<Option<(Bytes, Sending)>, std::io::Error> {
+    async fn next_part(mut self) -> Result<Option<(Bytes, Sending)>, std::io::Error> {
         let count = (self.size - self.at).min(PART_BYTES);
         if count == 0 {
             return Ok(None);

@@ -14,9 +14,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use larder_protocol::browser::Asked;
+use larder_protocol::browser::BrowserRequest;
 
-use super::answer::Failure;
+use super::json_result::Failure;
 use crate::Shared;
 use crate::error::Error;
 
@@ -29,19 +29,19 @@ const PAGE: &str = "/";
 pub async fn check(State(addr): State<SocketAddr>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_open = path == PAGE || OPEN_PATHS.contains(&path);
-    let asked = Asked {
+    let browser_request = BrowserRequest {
         what: "this server",
         listens: addr,
         marker: Some("X-Larder"),
     };
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
-    match asked.judge(request.method().as_str(), header, is_open) {
+    match browser_request.authorize(request.method().as_str(), header, is_open) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure(Error::Forbidden(why)).into_response(),
     }
 }
 
-pub async fn ask_password(
+pub async fn require_password(
     State(shared): State<Arc<Shared>>,
     request: Request,
     next: Next,
@@ -50,14 +50,14 @@ pub async fn ask_password(
         return next.run(request).await;
     }
     let from = request.extensions().get::<Peer>().copied();
-    match admit(&shared, from, request.headers()).await {
+    match authenticate(&shared, from, request.headers()).await {
         Ok(()) => next.run(request).await,
         Err(why) => {
-            let ask = [(
+            let challenge = [(
                 header::WWW_AUTHENTICATE,
                 "Basic realm=\"larder\", charset=\"UTF-8\"",
             )];
-            (ask, Failure(why)).into_response()
+            (challenge, Failure(why)).into_response()
         }
     }
 }
@@ -70,24 +70,28 @@ pub struct Peer(pub IpAddr);
 ///
 /// # Errors
 /// [`Error::NoPassword`], [`Error::WrongPassword`], [`Error::TooManyGuesses`].
-async fn admit(shared: &Shared, from: Option<Peer>, headers: &HeaderMap) -> Result<(), Error> {
+async fn authenticate(
+    shared: &Shared,
+    from: Option<Peer>,
+    headers: &HeaderMap,
+) -> Result<(), Error> {
     let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(addr)| addr);
     if !shared.password().is_none() && headers.contains_key(header::AUTHORIZATION) {
-        shared.guesses.wait_for_turn(from).await;
+        shared.guess_limiter.wait_for_turn(from).await;
     }
-    admit_at_once(shared, from, headers)
+    authenticate_now(shared, from, headers)
 }
 
-fn admit_at_once(shared: &Shared, from: IpAddr, headers: &HeaderMap) -> Result<(), Error> {
+fn authenticate_now(shared: &Shared, from: IpAddr, headers: &HeaderMap) -> Result<(), Error> {
     match shared.password().check(headers) {
         Ok(()) if shared.password().is_none() => Ok(()),
-        Ok(()) => shared.guesses.judge(from, true),
-        Err(Error::WrongPassword) => shared.guesses.judge(from, false),
+        Ok(()) => shared.guess_limiter.check(from, true),
+        Err(Error::WrongPassword) => shared.guess_limiter.check(from, false),
         Err(error) => Err(error),
     }
 }
 
 /// Checks the password without a delay, for paths that also respond without a password.
-pub fn knows_password(shared: &Shared, Peer(from): Peer, headers: &HeaderMap) -> bool {
-    admit_at_once(shared, from, headers).is_ok()
+pub fn has_password(shared: &Shared, Peer(from): Peer, headers: &HeaderMap) -> bool {
+    authenticate_now(shared, from, headers).is_ok()
 }

@@ -8,13 +8,13 @@ use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use larder_join::{IfDefined, IfRead, JoinInfo};
+use larder_join::{CreateBehavior, DropBehavior, JoinInfo};
 use larder_protocol::http::{JoinExplained, JoinIfDefined, JoinList, JoinRequest, JoinStatus};
 
-use super::answer::{Answer, Failure, decode};
+use super::json_result::{Failure, JsonResult, decode};
 use crate::Shared;
 use crate::error::Error;
-use crate::resp::tables::{JoinChange, define_everywhere, define_in_cluster};
+use crate::resp::tables::{JoinChange, define_in_cluster, define_on_all_cores};
 use crate::tables::{Gate, Refusal, refusal};
 
 type Server = State<Arc<Shared>>;
@@ -39,13 +39,13 @@ fn status(join: JoinInfo) -> JoinStatus {
     }
 }
 
-pub async fn list(State(shared): Server) -> Answer<JoinList> {
+pub async fn list(State(shared): Server) -> JsonResult<JoinList> {
     let joins = shared.tables.joins(None).await?;
     let joins = joins.into_iter().map(status).collect();
     Ok(Json(JoinList { joins }))
 }
 
-pub async fn one(State(shared): Server, Path(name): Path<String>) -> Answer<JoinStatus> {
+pub async fn get_join(State(shared): Server, Path(name): Path<String>) -> JsonResult<JoinStatus> {
     Ok(Json(status(find(&shared, name).await?)))
 }
 
@@ -56,7 +56,7 @@ async fn find(shared: &Shared, name: String) -> Result<JoinInfo, Failure> {
 }
 
 /// Responds once the definition is as durable as `tables.fsync` specifies.
-pub async fn post(
+pub async fn create(
     State(shared): Server,
     body: Bytes,
 ) -> Result<(StatusCode, Json<JoinStatus>), Failure> {
@@ -69,9 +69,9 @@ pub async fn post(
         name: name.clone(),
         definition,
         if_defined: match if_defined {
-            JoinIfDefined::Refuse => IfDefined::Refuse,
-            JoinIfDefined::Keep => IfDefined::Keep,
-            JoinIfDefined::Replace => IfDefined::Replace,
+            JoinIfDefined::Refuse => CreateBehavior::Refuse,
+            JoinIfDefined::Keep => CreateBehavior::Keep,
+            JoinIfDefined::Replace => CreateBehavior::Replace,
         },
     };
     define(&shared, change).await?;
@@ -83,7 +83,7 @@ pub async fn post(
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dropped {
+pub struct DropQuery {
     /// Also drops the joins that read its output.
     #[serde(default)]
     cascade: bool,
@@ -92,13 +92,13 @@ pub struct Dropped {
 pub async fn remove(
     State(shared): Server,
     Path(name): Path<String>,
-    query: Result<Query<Dropped>, QueryRejection>,
+    query: Result<Query<DropQuery>, QueryRejection>,
 ) -> Result<StatusCode, Failure> {
-    let Query(Dropped { cascade }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    let Query(DropQuery { cascade }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
     let if_read = if cascade {
-        IfRead::Cascade
+        DropBehavior::Cascade
     } else {
-        IfRead::Refuse
+        DropBehavior::Refuse
     };
     define(&shared, JoinChange::Drop { name, if_read }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -111,20 +111,20 @@ async fn define(shared: &Arc<Shared>, change: JoinChange) -> Result<(), Failure>
         if tables.is_in_cluster() {
             return define_in_cluster(&own, &tables, &change).await;
         }
-        define_everywhere(tables.clone(), &mut gate, &change).await?;
-        opened(&tables, &mut gate).await
+        define_on_all_cores(tables.clone(), &mut gate, &change).await?;
+        wait_for_gate(&tables, &mut gate).await
     });
     Ok(defined.await??)
 }
 
-async fn opened(tables: &crate::tables::Tables, gate: &mut Gate) -> Result<(), Refusal> {
-    let opened = poll_fn(|cx| tables.poll_gate(gate, cx)).await;
-    opened.map_err(|error| (larder_protocol::errors::Code::Io, error.to_string()))
+async fn wait_for_gate(tables: &crate::tables::Tables, gate: &mut Gate) -> Result<(), Refusal> {
+    let wait_for_gate = poll_fn(|cx| tables.poll_gate(gate, cx)).await;
+    wait_for_gate.map_err(|error| (larder_protocol::errors::Code::Io, error.to_string()))
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Explained {
+pub struct ExplainQuery {
     lo: Option<String>,
     hi: Option<String>,
 }
@@ -133,9 +133,9 @@ pub struct Explained {
 pub async fn explain(
     State(shared): Server,
     Path(name): Path<String>,
-    query: Result<Query<Explained>, QueryRejection>,
-) -> Answer<JoinExplained> {
-    let Query(Explained { lo, hi }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    query: Result<Query<ExplainQuery>, QueryRejection>,
+) -> JsonResult<JoinExplained> {
+    let Query(ExplainQuery { lo, hi }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
     let core = lo
         .as_deref()
         .map_or(0, |lo| shared.tables.owner_of(lo.as_bytes()));

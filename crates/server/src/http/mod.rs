@@ -1,31 +1,31 @@
 //! The HTTP listener: the operators' API, metrics, health and the console, on its own thread.
 //!
-//! `routes.rs` is the table of paths and handlers. `answer.rs` converts errors to bodies. `guard.rs` requires the password and
+//! `routes.rs` is the table of paths and handlers. `json_result.rs` converts errors to bodies. `guard.rs` requires the password and
 //! rejects other sites' pages. `reads.rs` contains the routes that read versions; they run on low-priority threads, because they
 //! read complete files.
 //!
 //! No client may hold shared resources for longer than `server.http_timeout_seconds` without progress: `body.rs` limits the time
-//! to send a request, `write_timeout.rs` the time to receive a response, and `work.rs` the expensive operations.
+//! to send a request, `write_timeout.rs` the time to receive a response, and `read_limiter.rs` the expensive operations.
 //!
 //! There are `server.max_http_connections` connections, and a few more on which only the health of the server can be queried. The
 //! oldest of those is closed in favor of a new one, so that idle connections cannot lock out a supervisor. One file descriptor is
 //! kept in reserve, to accept such a connection when the process has no other left.
 
-mod answer;
 mod body;
 mod cluster;
 mod diff;
 mod dump;
-mod elsewhere;
 mod files;
 mod guard;
 mod joins;
+mod json_result;
+mod read_limiter;
 mod reads;
 mod recover;
+mod remote_reads;
 mod routes;
 mod spaces;
 mod stats;
-mod work;
 mod write_timeout;
 
 use std::cell::RefCell;
@@ -54,20 +54,20 @@ use crate::client_tls::{self, ClientTls};
 use crate::descriptors::Purpose;
 use crate::error::Error;
 
-pub use answer::Failure;
+pub use json_result::Failure;
+pub use read_limiter::ReadLimiter;
 pub use stats::Samples;
-pub use work::Work;
 use write_timeout::WriteTimeout;
 
 /// Maximum number of additional connections, which serve only health checks.
 const HEALTH_CONNECTIONS_MAX: usize = 16;
 /// The timeout for the request on such a connection.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before new connections are accepted while the process has no descriptor. Another thread may close one at any time.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The minimum interval between log messages about connections that could not be accepted.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct HttpThread {
     addr: SocketAddr,
@@ -110,16 +110,16 @@ async fn serve(
     let connections = Connections {
         shared: shared.clone(),
         free: Arc::new(Semaphore::new(max)),
-        timeout: shared.http_work.timeout,
+        timeout: shared.http_read_limiter.timeout,
         tls: shared.client_tls.clone(),
         app: TowerToHyperService::new(routes::router(shared.clone(), addr)),
         health: TowerToHyperService::new(routes::health_router(shared, addr)),
-        asking: RefCell::default(),
+        health_tasks: RefCell::default(),
         stopping: GracefulShutdown::new(),
     };
     if let Some(tls) = connections.tls.clone() {
         tokio::spawn(async move {
-            let mut tick = tokio::time::interval(client_tls::LOOK_EVERY);
+            let mut tick = tokio::time::interval(client_tls::CHECK_INTERVAL);
             loop {
                 tick.tick().await;
                 tls.refresh();
@@ -134,7 +134,7 @@ async fn serve(
     drop(listener);
     let ended = tokio::time::timeout(timeout, connections.stopping.shutdown()).await;
     if ended.is_err() {
-        tracing::warn!("HTTP requests were cut off by the stop");
+        tracing::warn!("HTTP requests were aborted by the stop");
     }
     Ok(())
 }
@@ -148,45 +148,45 @@ struct Connections {
     app: TowerToHyperService<Router>,
     health: TowerToHyperService<Router>,
     /// Additional connections, oldest first.
-    asking: RefCell<VecDeque<AbortHandle>>,
+    health_tasks: RefCell<VecDeque<AbortHandle>>,
     stopping: GracefulShutdown,
 }
 
 impl Connections {
     async fn accept(&self, listener: &tokio::net::TcpListener) {
         // A reserve descriptor for when there is no other.
-        let put_by = || File::open("/dev/null").ok();
-        let mut spare = put_by();
-        let mut told: Option<Instant> = None;
-        let mut untold = 0u64;
+        let open_spare = || File::open("/dev/null").ok();
+        let mut spare = open_spare();
+        let mut logged_at: Option<Instant> = None;
+        let mut unlogged = 0u64;
         let mut pause = PAUSE_MIN;
         loop {
             let error = match listener.accept().await {
                 Ok((stream, from)) => {
                     pause = PAUSE_MIN;
-                    spare = spare.or_else(put_by);
+                    spare = spare.or_else(open_spare);
                     let is_last =
                         spare.is_none() || !self.shared.descriptors.allow(Purpose::Http, &stream);
                     if self.admit(stream, guard::Peer(from.ip()), is_last) {
                         // The connection closed in favor of this one releases its descriptor, and pending health checks are
                         // answered.
                         tokio::task::yield_now().await;
-                        spare = spare.or_else(put_by);
+                        spare = spare.or_else(open_spare);
                     }
                     continue;
                 }
                 Err(error) => error,
             };
-            untold += 1;
-            if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
-                tracing::warn!(%error, times = untold, "cannot accept an HTTP connection; trying on");
-                (told, untold) = (Some(Instant::now()), 0);
+            unlogged += 1;
+            if logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL) {
+                tracing::warn!(%error, times = unlogged, "cannot accept an HTTP connection; trying again");
+                (logged_at, unlogged) = (Some(Instant::now()), 0);
             }
             if spare.take().is_none() {
                 // Open connections continue; new ones wait in the backlog.
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
-                spare = put_by();
+                spare = open_spare();
             }
         }
     }
@@ -201,16 +201,16 @@ impl Connections {
             self.serve(stream, from, self.timeout, &self.app, Some(permit));
             return false;
         }
-        let timeout = self.timeout.min(HEALTH_PATIENCE);
+        let timeout = self.timeout.min(HEALTH_TIMEOUT);
         let handle = self.serve(stream, from, timeout, &self.health, None);
-        let mut asking = self.asking.borrow_mut();
-        asking.retain(|handle| !handle.is_finished());
-        if asking.len() == HEALTH_CONNECTIONS_MAX
-            && let Some(oldest) = asking.pop_front()
+        let mut health_tasks = self.health_tasks.borrow_mut();
+        health_tasks.retain(|handle| !handle.is_finished());
+        if health_tasks.len() == HEALTH_CONNECTIONS_MAX
+            && let Some(oldest) = health_tasks.pop_front()
         {
             oldest.abort();
         }
-        asking.push_back(handle);
+        health_tasks.push_back(handle);
         true
     }
 
@@ -241,8 +241,8 @@ impl Connections {
                     let _ = watcher.watch(http.serve_connection(io, service)).await;
                 }
                 Some(tls) => {
-                    let plain_answer = plain_answer();
-                    let secured = tls.accept(stream, from.0, &plain_answer, with_timeout);
+                    let plain_reply = plain_reply();
+                    let secured = tls.accept(stream, from.0, &plain_reply, with_timeout);
                     if let Some(stream) = secured.await {
                         let io = TokioIo::new(stream);
                         let _ = watcher.watch(http.serve_connection(io, service)).await;
@@ -256,9 +256,9 @@ impl Connections {
 }
 
 /// The response to a client without TLS on a TLS-only port.
-fn plain_answer() -> Vec<u8> {
+fn plain_reply() -> Vec<u8> {
     let why =
-        "this port speaks TLS only (server.tls_cert is set): write https:// in place of http://";
+        "this port accepts only TLS (server.tls_cert is set): use https:// instead of http://";
     let error = ErrorInfo::new(Code::BadRequest, why);
     let body = serde_json::to_string(&ErrorBody { error }).expect("texts become JSON");
     format!(

@@ -2,7 +2,7 @@
 //! `dump` and `diff`.
 //!
 //! They may wait for the disk or take minutes, so none runs on the HTTP thread. Single keys use the blocking pool, complete
-//! versions use low-priority threads, with the concurrency and step size of `work.rs`.
+//! versions use low-priority threads, with the concurrency and step size of `read_limiter.rs`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::version::VerifyReport;
 use larder_protocol::http::{JSON_LINES, Record, Sample, VerifyLine, VerifyRequest, VerifyResult};
-use larder_types::WhichVersion;
+use larder_types::VersionSelector;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::answer::{Failure, decode};
-use super::elsewhere;
-use super::work::Admission;
+use super::json_result::{Failure, decode};
+use super::read_limiter::Admission;
+use super::remote_reads;
 use crate::Shared;
 use crate::catalog::{LiveStore, Lookup};
 use crate::error::Error;
@@ -42,7 +42,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueQuery {
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     /// Only data on this node: the form of a request from another node.
     #[serde(default)]
     here: bool,
@@ -60,13 +60,13 @@ pub async fn value(
     let (name, encoded) = path.split_once("/keys/").unwrap_or_default();
     let key = percent_decode(encoded);
     let live = match query.version {
-        None | Some(WhichVersion::Live) => live_store(&shared, name),
+        None | Some(VersionSelector::Live) => live_store(&shared, name),
         Some(which) => kept_store(&shared, name, which),
     };
     let live = live.map_err(|error| {
         if query.here {
             // Another node must not mistake this for an absent key.
-            Error::Elsewhere(error.to_string())
+            Error::NotOnThisNode(error.to_string())
         } else {
             error
         }
@@ -75,12 +75,12 @@ pub async fn value(
     // This runs on the HTTP thread, whose counters only that thread writes.
     let series = shared.stats.http().series(Some(name), "HTTP.GET");
     let began = Instant::now();
-    if !live.version.holds(&key) {
+    if !live.version.has_partition_of(&key) {
         let value = if query.here {
-            Err(elsewhere::not_here(&live))
+            Err(remote_reads::not_on_this_node(&live))
         } else {
-            let _admission = shared.http_work.admit().await?;
-            elsewhere::value(&shared, &live, &key, encoded).await
+            let _admission = shared.http_read_limiter.admit().await?;
+            remote_reads::fetch_value(&shared, &live, &key, encoded).await
         };
         series.record(1, began.elapsed());
         series.record_keys(1, u64::from(matches!(value, Err(Error::AbsentKey(_)))));
@@ -94,7 +94,7 @@ pub async fn value(
         read_value(&live, &key, UNBOUNDED_BYTES_MAX).await?
     };
     if let Err(None) = read {
-        let admission = shared.http_work.admit().await?;
+        let admission = shared.http_read_limiter.admit().await?;
         read = read_value(&live, &key, usize::MAX)
             .await?
             .map(|value| admission.hold(value));
@@ -123,7 +123,11 @@ fn live_store(shared: &Shared, name: &str) -> Result<Arc<LiveStore>, Error> {
 }
 
 /// A kept version in the form of a live one.
-fn kept_store(shared: &Shared, name: &str, which: WhichVersion) -> Result<Arc<LiveStore>, Error> {
+fn kept_store(
+    shared: &Shared,
+    name: &str,
+    which: VersionSelector,
+) -> Result<Arc<LiveStore>, Error> {
     let store = shared.stores.get(name)?;
     let (version_id, version) = store.version(Some(which))?;
     Ok(Arc::new(LiveStore {
@@ -144,14 +148,14 @@ async fn read_value(
         let found = PinnedValue::find(&live, |version| version.get(&key));
         match found.map_err(|error| Some(error.into()))? {
             Some(value) if value.len() > bytes_max => Err(None),
-            Some(value) => own(&live, value).map_err(Some),
-            None => Err(Some(absent(&live, &key))),
+            Some(value) => into_bytes(&live, value).map_err(Some),
+            None => Err(Some(absent_key(&live, &key))),
         }
     };
     tokio::task::spawn_blocking(read).await.map_err(panicked)
 }
 
-pub(super) fn absent(live: &LiveStore, key: &[u8]) -> Error {
+pub(super) fn absent_key(live: &LiveStore, key: &[u8]) -> Error {
     Error::AbsentKey(format!(
         "store {} version {} holds no key {:?}",
         live.name,
@@ -161,7 +165,7 @@ pub(super) fn absent(live: &LiveStore, key: &[u8]) -> Error {
 }
 
 /// Copies a value that borrows from the mapping, because the sender cannot check whether it is still intact.
-fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
+fn into_bytes(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
     if !value.is_borrowed() {
         return Ok(Bytes::from_owner(value));
     }
@@ -169,7 +173,7 @@ fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
     if value.is_intact() {
         Ok(copy)
     } else {
-        Err(live.version.lost().into())
+        Err(live.version.lost_pages_error().into())
     }
 }
 
@@ -183,13 +187,14 @@ pub async fn verify(
     let request: VerifyRequest = decode(&body)?;
     let store = shared.stores.get(&name)?;
     let (id, version) = store.version(request.version)?;
-    let bytes_total = version.size_here_bytes();
-    let verify = move |go_on: &dyn Fn(u64) -> bool| {
+    let bytes_total = version.local_size_bytes();
+    let verify = move |should_continue: &dyn Fn(u64) -> bool| {
         let what = format!("verifying version {id} of store {}", store.name);
-        let report = contain(&what, || Ok(version.verify(go_on))).unwrap_or_else(|error| {
-            let place = version.path().display().to_string();
-            Err(larder_batch::Error::corrupted(place, error.to_string()))
-        });
+        let report =
+            contain(&what, || Ok(version.verify(should_continue))).unwrap_or_else(|error| {
+                let place = version.path().display().to_string();
+                Err(larder_batch::Error::corrupted(place, error.to_string()))
+            });
         store.note_verified(id, &version, &report);
         report
     };
@@ -199,20 +204,20 @@ pub async fn verify(
         size_bytes: report.size_bytes,
         ok: true,
     };
-    let admission = shared.http_work.admit().await?;
+    let admission = shared.http_read_limiter.admit().await?;
     let accept = headers.get(header::ACCEPT).map(|value| value.as_bytes());
     if accept != Some(JSON_LINES.as_bytes()) {
-        let work = move |gone: &oneshot::Sender<_>| verify(&|_| !gone.is_closed());
-        let report = shared.http_work.run(work).await??;
+        let work = move |cancelled: &oneshot::Sender<_>| verify(&|_| !cancelled.is_closed());
+        let report = shared.http_read_limiter.run(work).await??;
         return Ok(json(admission, &result(report)));
     }
     let (send, lines) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
     let work = move |_: &oneshot::Sender<_>| {
-        let told_at = Cell::new(Instant::now());
+        let reported_at = Cell::new(Instant::now());
         let report = verify(&|bytes_done| {
             // One place is reserved for the last line, so that this never waits for the reader.
-            if told_at.get().elapsed() >= PROGRESS_EVERY && send.capacity() > 1 {
-                told_at.set(Instant::now());
+            if reported_at.get().elapsed() >= PROGRESS_EVERY && send.capacity() > 1 {
+                reported_at.set(Instant::now());
                 let progress = VerifyLine::Progress {
                     bytes_done,
                     bytes_total,
@@ -229,7 +234,7 @@ pub async fn verify(
         let _ = send.try_send(Ok(line(&last)));
     };
     tokio::spawn(async move {
-        let done = shared.http_work.run(work).await;
+        let done = shared.http_read_limiter.run(work).await;
         drop((done, admission));
     });
     Ok(([(header::CONTENT_TYPE, JSON_LINES)], stream(lines)).into_response())
@@ -251,7 +256,7 @@ fn stream(mut parts: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> Body {
 #[serde(deny_unknown_fields)]
 pub struct SampleQuery {
     n: Option<usize>,
-    version: Option<WhichVersion>,
+    version: Option<VersionSelector>,
     seed: Option<u64>,
 }
 
@@ -270,15 +275,15 @@ pub async fn sample(
     let seed = query
         .seed
         .unwrap_or_else(|| shared.started_at.elapsed().as_nanos() as u64);
-    let admission = shared.http_work.admit().await?;
+    let admission = shared.http_read_limiter.admit().await?;
     let work = move |_: &oneshot::Sender<_>| version.sample(count, ANSWER_BYTES_MAX, seed);
-    let sampled = shared.http_work.run(work).await??;
+    let sampled = shared.http_read_limiter.run(work).await??;
     let records = sampled.records.into_iter();
     let sample = Sample {
         records: records
             .map(|(key, value)| Record::from_bytes(&key, &value))
             .collect(),
-        is_cut: sampled.is_cut,
+        is_cut: sampled.is_truncated,
     };
     Ok(json(admission, &sample))
 }

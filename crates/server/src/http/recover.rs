@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use larder_cluster::map::{ChangeId, DiskId, Incarnation, Map, NodeId, Term};
-use larder_cluster::rebuild::{Kept, KeptCopy, Plan, plan};
+use larder_cluster::rebuild::{RecoveryPlan, StoredCopy, StoredState, plan};
 use larder_cluster::replication::Position;
 use larder_cluster::replication::recovery::Identity;
 use larder_protocol::http::{
@@ -14,8 +14,8 @@ use larder_protocol::http::{
     ClusterWaiting,
 };
 
-use super::answer::{Answer, Failure, decode};
 use super::cluster::membership;
+use super::json_result::{Failure, JsonResult, decode};
 use crate::Shared;
 use crate::clock::unix_ms;
 use crate::cluster::node;
@@ -24,23 +24,23 @@ use crate::error::Error;
 type Server = State<Arc<Shared>>;
 
 /// Returns the state that this node has stored.
-pub async fn kept(State(shared): Server) -> Answer<ClusterKept> {
+pub async fn kept_copies(State(shared): Server) -> JsonResult<ClusterKept> {
     let membership = membership(&shared)?;
-    let standing = membership.standing().ok_or_else(alone)?;
+    let health = membership.health().ok_or_else(single_node_error)?;
     let folder = node::identity(&shared.config.server.data)?;
     let copies = (shared.tables)
-        .run_on_all(None, |tables| async move { tables.kept_copies() })
+        .run_on_all(None, |tables| async move { tables.copy_states() })
         .await?;
     Ok(Json(ClusterKept {
-        node: standing.name.to_string(),
+        node: health.name.to_string(),
         folder: folder.map(|it| (it.disk.0, it.incarnation.0)),
-        map: standing.known.copy.as_ref().map(|map| map.to_text()),
-        copies: as_runs(copies.into_iter().flatten()),
+        map: health.state.copy.as_ref().map(|map| map.to_text()),
+        copies: merge_runs(copies.into_iter().flatten()),
     }))
 }
 
-pub async fn recover(State(shared): Server, body: Bytes) -> Answer<ClusterRecovery> {
-    let node = membership(&shared)?.node().ok_or_else(alone)?;
+pub async fn recover(State(shared): Server, body: Bytes) -> JsonResult<ClusterRecovery> {
+    let node = membership(&shared)?.node().ok_or_else(single_node_error)?;
     let ClusterRecover {
         kept,
         backup,
@@ -54,22 +54,22 @@ pub async fn recover(State(shared): Server, body: Bytes) -> Answer<ClusterRecove
             Ok(map)
         } else {
             Err(Error::BadRequest(format!(
-                "the map is of cluster {}, and this node is of cluster {own}",
+                "the map belongs to cluster {}, and this node to cluster {own}",
                 map.cluster()
             )))
         }
     };
     let backup = backup.as_deref().map(read).transpose()?;
-    let kept: Result<Vec<Kept>, Error> = (kept.iter())
+    let kept: Result<Vec<StoredState>, Error> = (kept.iter())
         .map(|it| {
-            Ok(Kept {
+            Ok(StoredState {
                 node: it.node.parse().map_err(Error::BadRequest)?,
                 identity: it.folder.map(|(disk, incarnation)| Identity {
                     disk: DiskId(disk),
                     incarnation: Incarnation(incarnation),
                 }),
                 map: it.map.as_deref().map(read).transpose()?,
-                copies: it.copies.iter().flat_map(of_run).collect(),
+                copies: it.copies.iter().flat_map(expand_run).collect(),
             })
         })
         .collect();
@@ -85,18 +85,18 @@ pub async fn recover(State(shared): Server, body: Bytes) -> Answer<ClusterRecove
         written.map_err(Error::Conflict)?;
         tracing::warn!(epoch = %map.epoch(), from = %plan.base.epoch(), "the cluster's map is recovered");
     }
-    let mut told = told(&plan, &kept);
-    told.found_epoch = found_map.map(|it| it.epoch().0);
-    told.is_written = write;
-    Ok(Json(told))
+    let mut recovery = to_response(&plan, &kept);
+    recovery.found_epoch = found_map.map(|it| it.epoch().0);
+    recovery.is_written = write;
+    Ok(Json(recovery))
 }
 
-fn alone() -> Failure {
+fn single_node_error() -> Failure {
     let why = "this cluster is one node (cluster.mode = \"one\"): its map is in its data folder, and cannot be lost without its rows";
     Failure(Error::BadRequest(why.to_owned()))
 }
 
-fn as_runs(copies: impl Iterator<Item = KeptCopy>) -> Vec<ClusterKeptCopies> {
+fn merge_runs(copies: impl Iterator<Item = StoredCopy>) -> Vec<ClusterKeptCopies> {
     let mut runs: Vec<ClusterKeptCopies> = Vec::new();
     for copy in copies {
         let run = ClusterKeptCopies {
@@ -104,7 +104,7 @@ fn as_runs(copies: impl Iterator<Item = KeptCopy>) -> Vec<ClusterKeptCopies> {
             to: copy.slot,
             term: copy.term.0,
             last: (copy.last.term.0, copy.last.number),
-            is_whole: copy.is_whole,
+            is_whole: copy.is_complete,
         };
         match runs.last_mut() {
             Some(before)
@@ -120,21 +120,21 @@ fn as_runs(copies: impl Iterator<Item = KeptCopy>) -> Vec<ClusterKeptCopies> {
     runs
 }
 
-fn of_run(run: &ClusterKeptCopies) -> impl Iterator<Item = KeptCopy> {
+fn expand_run(run: &ClusterKeptCopies) -> impl Iterator<Item = StoredCopy> {
     let (term, number) = run.last;
-    let copy = KeptCopy {
+    let copy = StoredCopy {
         slot: 0,
         term: Term(run.term),
         last: Position {
             term: Term(term),
             number,
         },
-        is_whole: run.is_whole,
+        is_complete: run.is_whole,
     };
-    (run.from..=run.to).map(move |slot| KeptCopy { slot, ..copy })
+    (run.from..=run.to).map(move |slot| StoredCopy { slot, ..copy })
 }
 
-fn told(plan: &Plan, kept: &[Kept]) -> ClusterRecovery {
+fn to_response(plan: &RecoveryPlan, kept: &[StoredState]) -> ClusterRecovery {
     let base = &plan.base;
     let owned = plan.owned();
     let members = base.members().iter().map(|member| {
@@ -167,7 +167,7 @@ fn told(plan: &Plan, kept: &[Kept]) -> ClusterRecovery {
         members: members.collect(),
         waiting: waiting.collect(),
         slots_unconfirmed: plan.unconfirmed,
-        missed_epoch: plan.missed.map(|it| it.0),
+        missed_epoch: plan.missing_epoch.map(|it| it.0),
         joins: base.joins().keys().cloned().collect(),
         spaces: base.spaces().keys().cloned().collect(),
         stores: stores

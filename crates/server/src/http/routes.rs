@@ -20,17 +20,17 @@ use larder_protocol::http::{
     PullList, PullRequest, PullStatus, RollbackRequest, SettingsInForce, StoreList, StoreStatus,
     SwapRequest, SwapResult,
 };
-use larder_types::{StoreName, WhichVersion};
+use larder_types::{StoreName, VersionSelector};
 
-use super::answer::{Answer, Failure, decode};
 use super::body::RECOVER;
+use super::json_result::{Failure, JsonResult, decode};
 use super::{body, cluster, diff, dump, files, guard, joins, reads, recover, spaces, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::cluster::{push, status};
 use crate::membership::Membership;
 use crate::metrics;
-use crate::stores::Swapped;
+use crate::stores::SwapOutcome;
 use crate::supervision::{job_panicked, task_panicked};
 
 const CONSOLE: &str = include_str!("../console/index.html");
@@ -66,18 +66,21 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/stats", get(stats::stats))
         .route("/v1/settings", get(settings).patch(change_settings))
-        .route("/v1/joins", get(joins::list).post(joins::post))
-        .route("/v1/joins/{join}", get(joins::one).delete(joins::remove))
+        .route("/v1/joins", get(joins::list).post(joins::create))
+        .route(
+            "/v1/joins/{join}",
+            get(joins::get_join).delete(joins::remove),
+        )
         .route("/v1/joins/{join}/explain", get(joins::explain))
         .route("/v1/spaces", get(spaces::list))
-        .route("/v1/spaces/{space}", get(spaces::one))
+        .route("/v1/spaces/{space}", get(spaces::get_space))
         .route("/v1/cluster", get(cluster::status))
         .route("/v1/cluster/plan", get(cluster::plan))
-        .route("/v1/cluster/asks", post(cluster::ask))
-        .route("/v1/cluster/kept", get(recover::kept))
+        .route("/v1/cluster/asks", post(cluster::submit))
+        .route("/v1/cluster/kept", get(recover::kept_copies))
         .route(RECOVER, post(recover::recover))
         .route("/v1/pulls", get(pulls))
-        .route("/v1/pulls/{id}", get(one_pull).delete(cancel))
+        .route("/v1/pulls/{id}", get(get_pull).delete(cancel))
         .route("/v1/stores", get(stores))
         .route("/v1/stores/{store}", get(store).delete(remove_store))
         .route("/v1/stores/{store}/pull", post(pull))
@@ -102,17 +105,17 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
             (StatusCode::NOT_FOUND, Failure(Error::BadRequest(message)))
         })
         .method_not_allowed_fallback(|| async {
-            let message = "this path takes another method; see /v1/openapi.json".to_owned();
+            let message = "this path does not support the method; see /v1/openapi.json".to_owned();
             (
                 StatusCode::METHOD_NOT_ALLOWED,
                 Failure(Error::BadRequest(message)),
             )
         })
         .layer(from_fn_with_state(shared.clone(), refuse_while_loading))
-        .layer(from_fn_with_state(shared.clone(), body::take))
-        .layer(from_fn_with_state(shared.clone(), guard::ask_password))
+        .layer(from_fn_with_state(shared.clone(), body::collect_body))
+        .layer(from_fn_with_state(shared.clone(), guard::require_password))
         .layer(from_fn_with_state(addr, guard::check))
-        .layer(from_fn(contained))
+        .layer(from_fn(catch_panics))
         .with_state(shared)
 }
 
@@ -135,7 +138,7 @@ async fn refuse_while_loading(State(shared): Server, request: Request, next: Nex
 }
 
 /// Returns an error if a request panics; other requests are not affected.
-async fn contained(request: Request, next: Next) -> Response {
+async fn catch_panics(request: Request, next: Next) -> Response {
     let what = format!("{} {}", request.method(), request.uri().path());
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     answer.unwrap_or_else(|panic| Failure(job_panicked(&what, &*panic)).into_response())
@@ -163,12 +166,12 @@ async fn ready(
     Extension(peer): Extension<guard::Peer>,
     headers: HeaderMap,
 ) -> Response {
-    let mut reasons: Vec<String> = shared.loading.in_words().into_iter().collect();
-    reasons.extend(shared.turns.stalled());
-    let ability = &shared.tables.ability;
-    let inability = || ability.inability_of_journal().map(|it| it.why);
+    let mut reasons: Vec<String> = shared.loading.describe().into_iter().collect();
+    reasons.extend(shared.turns.describe_stalls());
+    let fault_monitor = &shared.tables.fault_monitor;
+    let fault = || fault_monitor.journal_fault().map(|it| it.why);
     let refusal = shared.tables.refusal().map(|(_, why)| why);
-    reasons.extend(refusal.or_else(inability));
+    reasons.extend(refusal.or_else(fault));
     let mut notes = String::new();
     let damaged = shared.stores.damaged();
     if shared.config.stores.unready_when_damaged {
@@ -181,28 +184,28 @@ async fn ready(
         notes.extend(faults.map(|it| it.replace(char::is_control, " ") + "\n"));
     }
     if let Some(membership) = &shared.membership
-        && let Some(standing) = membership.standing()
+        && let Some(health) = membership.health()
     {
         let view = membership.view();
-        reasons.extend(standing.missing(&view));
-        notes.extend(standing.trouble(&view).map(|note| note + "\n"));
-        let others = standing
-            .unreached(&view)
+        reasons.extend(health.readiness_error(&view));
+        notes.extend(health.etcd_warning(&view).map(|note| note + "\n"));
+        let others = health
+            .describe_unreached(&view)
             .into_iter()
-            .chain(standing.unable(&view));
+            .chain(health.describe_unable(&view));
         notes.extend(others.map(|it| it + "\n"));
     }
     if reasons.is_empty() {
-        return if guard::knows_password(&shared, peer, &headers) {
+        return if guard::has_password(&shared, peer, &headers) {
             format!("ready\n{notes}").into_response()
         } else {
             "ready\n".into_response()
         };
     }
-    let reasons = if guard::knows_password(&shared, peer, &headers) {
+    let reasons = if guard::has_password(&shared, peer, &headers) {
         reasons.join("\n") + "\n"
     } else {
-        "not ready; with the password the answer says why\n".to_owned()
+        "not ready; send the password to see the reason\n".to_owned()
     };
     (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()
 }
@@ -211,19 +214,19 @@ async fn settings(State(shared): Server) -> Json<SettingsInForce> {
     Json(shared.settings.in_force())
 }
 
-async fn change_settings(State(shared): Server, body: Bytes) -> Answer<SettingsInForce> {
-    let wanted = decode(&body)?;
-    let changed = off_thread(move || shared.change_settings(wanted)).await?;
+async fn change_settings(State(shared): Server, body: Bytes) -> JsonResult<SettingsInForce> {
+    let requested = decode(&body)?;
+    let changed = run_blocking(move || shared.change_settings(requested)).await?;
     Ok(Json(changed))
 }
 
 /// The membership, if a map determines the versions.
-fn followed(shared: &Shared) -> Option<&Membership> {
-    shared.membership.as_ref().filter(|it| it.is_in_etcd())
+fn etcd_membership(shared: &Shared) -> Option<&Membership> {
+    shared.membership.as_ref().filter(|it| it.uses_etcd())
 }
 
 async fn stores(State(shared): Server) -> Json<StoreList> {
-    if let Some(membership) = followed(&shared) {
+    if let Some(membership) = etcd_membership(&shared) {
         let stores = status::list(&shared, membership);
         return Json(StoreList { stores });
     }
@@ -237,9 +240,9 @@ async fn stores(State(shared): Server) -> Json<StoreList> {
     })
 }
 
-async fn store(State(shared): Server, Path(name): Path<String>) -> Answer<StoreStatus> {
-    if let Some(membership) = followed(&shared) {
-        return Ok(Json(status::one(&shared, membership, &name)?));
+async fn store(State(shared): Server, Path(name): Path<String>) -> JsonResult<StoreStatus> {
+    if let Some(membership) = etcd_membership(&shared) {
+        return Ok(Json(status::find_status(&shared, membership, &name)?));
     }
     let store = shared.stores.get(&name)?;
     Ok(Json(store.status(shared.pulls.running(&store.name))?))
@@ -249,8 +252,8 @@ async fn remove_store(
     State(shared): Server,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Failure> {
-    if followed(&shared).is_some() {
-        push::remove_store(&shared, &named(&name)?).await?;
+    if etcd_membership(&shared).is_some() {
+        push::remove_store(&shared, &parse_store_name(&name)?).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
     let store = shared.stores.get(&name)?;
@@ -260,7 +263,7 @@ async fn remove_store(
             pull.id, pull.id
         ))));
     }
-    off_thread(move || shared.stores.remove(&store)).await?;
+    run_blocking(move || shared.stores.remove(&store)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -268,12 +271,12 @@ async fn remove_version(
     State(shared): Server,
     Path((name, version)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let version: WhichVersion = version.parse().map_err(Error::BadRequest)?;
-    let removed = match followed(&shared) {
-        Some(_) => push::remove_version(&shared, &named(&name)?, version).await?,
+    let version: VersionSelector = version.parse().map_err(Error::BadRequest)?;
+    let removed = match etcd_membership(&shared) {
+        Some(_) => push::remove_version(&shared, &parse_store_name(&name)?, version).await?,
         None => {
             let store = shared.stores.get(&name)?;
-            off_thread(move || shared.stores.remove_version(&store, version)).await?
+            run_blocking(move || shared.stores.remove_version(&store, version)).await?
         }
     };
     let number = [("x-larder-version", removed.to_string())];
@@ -310,19 +313,19 @@ async fn pulls(State(shared): Server) -> Json<PullList> {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wait {
+struct WaitQuery {
     /// In seconds.
     #[serde(default)]
     wait: f64,
 }
 
 /// Responds immediately, or with `?wait=SECONDS` when the pull has ended or that time has passed.
-async fn one_pull(
+async fn get_pull(
     State(shared): Server,
     Path(id): Path<String>,
-    query: Result<Query<Wait>, QueryRejection>,
-) -> Answer<PullStatus> {
-    let Query(Wait { wait }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    query: Result<Query<WaitQuery>, QueryRejection>,
+) -> JsonResult<PullStatus> {
+    let Query(WaitQuery { wait }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
     if !(0.0..=f64::MAX).contains(&wait) {
         return Err(Failure(Error::BadRequest(format!(
             "wait is {wait}; it must be a number of seconds, of at least 0"
@@ -330,61 +333,65 @@ async fn one_pull(
     }
     let pull = shared.pulls.get(&id)?;
     let longest = Duration::from_secs_f64(wait.min(WAIT_SECONDS_MAX));
-    let _ = tokio::time::timeout(longest, pull.ended()).await;
+    let _ = tokio::time::timeout(longest, pull.wait_until_ended()).await;
     Ok(Json(pull.status()))
 }
 
-async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullStatus> {
+async fn cancel(State(shared): Server, Path(id): Path<String>) -> JsonResult<PullStatus> {
     Ok(Json(shared.pulls.cancel(&id)?.status()))
 }
 
-async fn swap(State(shared): Server, Path(name): Path<String>, body: Bytes) -> Answer<SwapResult> {
+async fn swap(
+    State(shared): Server,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> JsonResult<SwapResult> {
     let request: SwapRequest = decode(&body)?;
     let SwapRequest { version, force } = request;
-    swapped(shared, &name, version, force).await
+    swap_to(shared, &name, version, force).await
 }
 
 async fn rollback(
     State(shared): Server,
     Path(name): Path<String>,
     body: Bytes,
-) -> Answer<SwapResult> {
+) -> JsonResult<SwapResult> {
     let request: RollbackRequest = decode(&body)?;
-    let to = request.version.unwrap_or(WhichVersion::Previous);
-    swapped(shared, &name, to, request.force).await
+    let to = request.version.unwrap_or(VersionSelector::Previous);
+    swap_to(shared, &name, to, request.force).await
 }
 
 /// Makes a kept version live: on this server, or on all nodes.
-async fn swapped(
+async fn swap_to(
     shared: Arc<Shared>,
     name: &str,
-    to: WhichVersion,
+    to: VersionSelector,
     force: bool,
-) -> Answer<SwapResult> {
-    let swapped = match followed(&shared) {
-        Some(_) => push::roll_back(&shared, &named(name)?, to).await?,
+) -> JsonResult<SwapResult> {
+    let swapped = match etcd_membership(&shared) {
+        Some(_) => push::roll_back(&shared, &parse_store_name(name)?, to).await?,
         None => {
             let store = shared.stores.get(name)?;
-            off_thread(move || shared.stores.swap(&store, to, force)).await?
+            run_blocking(move || shared.stores.swap(&store, to, force)).await?
         }
     };
     Ok(Json(swap_result(swapped)))
 }
 
-fn named(name: &str) -> Result<StoreName, Error> {
+fn parse_store_name(name: &str) -> Result<StoreName, Error> {
     let unknown = || Error::NoSuchStore(name.chars().take(80).collect());
     name.parse().map_err(|_| unknown())
 }
 
 /// For changes, which wait for the disk.
-async fn off_thread<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     change: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(change).await;
     Ok(done.map_err(|error| task_panicked("the change", error))??)
 }
 
-fn swap_result(swapped: Swapped) -> SwapResult {
+fn swap_result(swapped: SwapOutcome) -> SwapResult {
     SwapResult {
         live: swapped.live.0,
         previous: swapped.previous.map(|id| id.0),

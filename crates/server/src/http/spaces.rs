@@ -10,7 +10,7 @@ use larder_protocol::errors::{Code, ROWS};
 use larder_protocol::resp::client::{Replies, Reply};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Failure};
+use super::json_result::{Failure, JsonResult};
 use crate::Shared;
 use crate::error::Error;
 use crate::tables::Refusal;
@@ -19,17 +19,17 @@ type Server = State<Arc<Shared>>;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct SpaceQuery {
     /// Adds the route of this query.
     query: Option<String>,
 }
 
-pub async fn list(State(shared): Server) -> Answer<Value> {
+pub async fn list(State(shared): Server) -> JsonResult<Value> {
     let catalog = shared.tables.spaces.load_full();
     let names: Vec<String> = catalog.spaces().map(|(name, _)| name.to_owned()).collect();
     let mut spaces = Vec::with_capacity(names.len());
     for name in names {
-        match told(&shared, &[&name]).await {
+        match describe_space(&shared, &[&name]).await {
             Ok(space) => spaces.push(space),
             // The space was dropped meanwhile.
             Err(_) if shared.tables.spaces.load().space(&name).is_none() => {}
@@ -39,18 +39,20 @@ pub async fn list(State(shared): Server) -> Answer<Value> {
     Ok(Json(json!({ "spaces": spaces })))
 }
 
-pub async fn one(
+pub async fn get_space(
     State(shared): Server,
     Path(name): Path<String>,
-    query: Result<Query<Asked>, QueryRejection>,
-) -> Answer<Value> {
-    let Query(Asked { query }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    query: Result<Query<SpaceQuery>, QueryRejection>,
+) -> JsonResult<Value> {
+    let Query(SpaceQuery { query }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
     let query = query.filter(|query| !query.trim().is_empty());
     let mut words = vec![name.as_str(), "REGIONS"];
     words.extend(query.as_deref());
-    let mut space = told(&shared, &words).await.map_err(Failure::from)?;
+    let mut space = describe_space(&shared, &words)
+        .await
+        .map_err(Failure::from)?;
     if let Some(query) = query {
-        let explained = ask(&shared, Id::FtExplain, &[&name, &query]).await?;
+        let explained = run_command(&shared, Id::FtExplain, &[&name, &query]).await?;
         let explained = text(&explained);
         // The query tree is followed by its route.
         let asks = explained
@@ -64,8 +66,8 @@ pub async fn one(
 }
 
 /// Returns a summary of FT.INFO for a space.
-async fn told(shared: &Shared, words: &[&str]) -> Result<Value, Refusal> {
-    let info = ask(shared, Id::FtInfo, words).await?;
+async fn describe_space(shared: &Shared, words: &[&str]) -> Result<Value, Refusal> {
+    let info = run_command(shared, Id::FtInfo, words).await?;
     let rule = value(&info, "index_definition").unwrap_or(&Reply::Null);
     let texts = |of: &Reply, name: &str| -> Value {
         let items = value(of, name).map(items).unwrap_or_default();
@@ -127,16 +129,16 @@ async fn told(shared: &Shared, words: &[&str]) -> Result<Value, Refusal> {
     Ok(space)
 }
 
-async fn ask(shared: &Shared, id: Id, words: &[&str]) -> Result<Reply, Refusal> {
+async fn run_command(shared: &Shared, id: Id, words: &[&str]) -> Result<Reply, Refusal> {
     let words = words.iter().map(|word| word.as_bytes());
-    let reply = shared.tables.ask(OwnedCommand::of(id, words)).await?;
+    let reply = shared.tables.execute(OwnedCommand::of(id, words)).await?;
     let mut replies = Replies::default();
     let mut left = &reply[..];
     while !left.is_empty() {
-        let room = replies.input().room();
+        let room = replies.input().spare();
         let (now, later) = left.split_at(room.len().min(left.len()));
         room[..now.len()].copy_from_slice(now);
-        replies.input().filled(now.len());
+        replies.input().commit(now.len());
         left = later;
     }
     match replies.next_reply() {
@@ -145,7 +147,10 @@ async fn ask(shared: &Shared, id: Id, words: &[&str]) -> Result<Reply, Refusal> 
             Err((row.map_or(Code::BadRequest, |row| row.code), error.message))
         }
         Ok(Some(reply)) => Ok(reply),
-        _ => Err((Code::Io, "an answer cannot be read".to_owned())),
+        _ => Err((
+            Code::Io,
+            "the reply of an internal command cannot be decoded".to_owned(),
+        )),
     }
 }
 

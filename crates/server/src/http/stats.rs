@@ -19,15 +19,15 @@ const SAMPLE_AGE: Duration = Duration::from_secs(2);
 
 /// The last two samples; rates are computed over the time since the older one.
 #[derive(Default)]
-pub struct Samples(Mutex<[Option<Sample>; 2]>);
+pub struct Samples(Mutex<[Option<TimedSnapshot>; 2]>);
 
-type Sample = (Instant, Arc<StatsSnapshot>);
+type TimedSnapshot = (Instant, Arc<StatsSnapshot>);
 
 impl Samples {
     /// Returns the sample to compare `now` with, and its age. Keeps `now` for later requests.
     fn before(&self, now: &Arc<StatsSnapshot>) -> Option<(Duration, Arc<StatsSnapshot>)> {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = |sample: &Option<Sample>| {
+        let old = |sample: &Option<TimedSnapshot>| {
             sample
                 .as_ref()
                 .is_none_or(|(at, _)| at.elapsed() >= SAMPLE_AGE)
@@ -44,10 +44,10 @@ impl Samples {
 pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
     let now = Arc::new(shared.stats.snapshot());
     let before = shared.samples.before(&now);
-    let describe = |which: Which<'_>| {
-        let mut recent = Sum::of(&now, which);
+    let describe = |selection: Selection<'_>| {
+        let mut recent = Totals::of(&now, selection);
         if let Some((_, before)) = &before {
-            recent.subtract(&Sum::of(before, which));
+            recent.subtract(&Totals::of(before, selection));
         }
         recent.describe(before.as_ref().map(|(age, _)| age.as_secs_f64()))
     };
@@ -58,7 +58,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         .map(|store| {
             (
                 store.name.to_string(),
-                describe(Which::Store(store.name.as_str())),
+                describe(Selection::Store(store.name.as_str())),
             )
         })
         .collect();
@@ -71,7 +71,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         .collect();
     let commands: serde_json::Map<String, Value> = names
         .into_iter()
-        .map(|name| (name.to_owned(), describe(Which::Command(name))))
+        .map(|name| (name.to_owned(), describe(Selection::Command(name))))
         .collect();
     Json(json!({
         "resp": shared.resp_addr.map(|addr| addr.to_string()),
@@ -83,7 +83,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         "sent_bytes": now.bytes_out,
         "disk_reads": now.disk_reads,
         "requests": now.calls(),
-        "all": describe(Which::All),
+        "all": describe(Selection::All),
         "stores": stores,
         "commands": commands,
         "tables_refuse_writes": shared.tables.refusal().map(|(_, why)| why),
@@ -92,7 +92,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
 
 /// The calls to add up.
 #[derive(Clone, Copy)]
-enum Which<'a> {
+enum Selection<'a> {
     All,
     /// Calls of any command on one store.
     Store(&'a str),
@@ -102,23 +102,23 @@ enum Which<'a> {
 
 /// The sums over several series.
 #[derive(Default)]
-struct Sum {
+struct Totals {
     calls: u64,
     keys: u64,
     misses: u64,
     errors: u64,
     /// Bucket end in nanoseconds, and the number of calls below it.
-    below: Vec<(u64, u64)>,
+    cumulative: Vec<(u64, u64)>,
 }
 
-impl Sum {
-    fn of(stats: &StatsSnapshot, which: Which<'_>) -> Sum {
-        let mut sum = Sum::default();
+impl Totals {
+    fn of(stats: &StatsSnapshot, selection: Selection<'_>) -> Totals {
+        let mut sum = Totals::default();
         for series in &stats.series {
-            let counts = match which {
-                Which::All => true,
-                Which::Store(store) => series.store.as_deref() == Some(store),
-                Which::Command(command) => series.command == command,
+            let counts = match selection {
+                Selection::All => true,
+                Selection::Store(store) => series.store.as_deref() == Some(store),
+                Selection::Command(command) => series.command == command,
             };
             if !counts {
                 continue;
@@ -127,23 +127,23 @@ impl Sum {
             sum.keys += series.keys;
             sum.misses += series.misses;
             sum.errors += series.errors;
-            if sum.below.is_empty() {
-                sum.below = series.cumulative().collect();
+            if sum.cumulative.is_empty() {
+                sum.cumulative = series.cumulative().collect();
             } else {
-                let both = sum.below.iter_mut().zip(series.cumulative());
-                both.for_each(|((_, sum), (_, below))| *sum += below);
+                let both = sum.cumulative.iter_mut().zip(series.cumulative());
+                both.for_each(|((_, sum), (_, cumulative))| *sum += cumulative);
             }
         }
         sum
     }
 
-    fn subtract(&mut self, earlier: &Sum) {
+    fn subtract(&mut self, earlier: &Totals) {
         self.calls = self.calls.saturating_sub(earlier.calls);
         self.keys = self.keys.saturating_sub(earlier.keys);
         self.misses = self.misses.saturating_sub(earlier.misses);
         self.errors = self.errors.saturating_sub(earlier.errors);
-        for ((_, below), (_, earlier)) in self.below.iter_mut().zip(&earlier.below) {
-            *below = below.saturating_sub(*earlier);
+        for ((_, cumulative), (_, earlier)) in self.cumulative.iter_mut().zip(&earlier.cumulative) {
+            *cumulative = cumulative.saturating_sub(*earlier);
         }
     }
 
@@ -153,9 +153,12 @@ impl Sum {
             return None;
         }
         let rank = (quantile * self.calls as f64).ceil() as u64;
-        let bucket = self.below.iter().find(|(_, below)| *below >= rank);
+        let bucket = self
+            .cumulative
+            .iter()
+            .find(|(_, cumulative)| *cumulative >= rank);
         bucket
-            .or(self.below.last())
+            .or(self.cumulative.last())
             .map(|(end_ns, _)| *end_ns as f64 / 1e3)
     }
 

@@ -18,22 +18,22 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::unsent::unsent_bytes;
 
 /// The interval of checks while the socket accepts nothing.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A socket with a write timeout.
 pub struct WriteTimeout {
     stream: TcpStream,
     timeout: Duration,
     /// Present while the socket accepts nothing.
-    stuck: Option<Stuck>,
+    blocked: Option<BlockedWrite>,
 }
 
-struct Stuck {
-    look: Pin<Box<Sleep>>,
+struct BlockedWrite {
+    timer: Pin<Box<Sleep>>,
     /// The bytes that the system held at the last check.
     unsent_bytes: usize,
     /// The time at which the client was last seen to read.
-    taken_at: Instant,
+    progressed_at: Instant,
 }
 
 impl WriteTimeout {
@@ -41,35 +41,35 @@ impl WriteTimeout {
         WriteTimeout {
             stream,
             timeout,
-            stuck: None,
+            blocked: None,
         }
     }
 
     /// Returns the result of a write, or an error if the client has read nothing for too long.
-    fn judge<T>(
+    fn check_progress<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stuck = None;
+            self.blocked = None;
             return written;
         }
         let (fd, timeout) = (self.stream.as_raw_fd(), self.timeout);
-        let look_every = LOOK_EVERY.min(timeout);
-        let stuck = self.stuck.get_or_insert_with(|| Stuck {
-            look: Box::pin(sleep(look_every)),
+        let check_interval = CHECK_INTERVAL.min(timeout);
+        let blocked = self.blocked.get_or_insert_with(|| BlockedWrite {
+            timer: Box::pin(sleep(check_interval)),
             unsent_bytes: unsent_bytes(fd),
-            taken_at: Instant::now(),
+            progressed_at: Instant::now(),
         });
-        while stuck.look.as_mut().poll(cx).is_ready() {
+        while blocked.timer.as_mut().poll(cx).is_ready() {
             let (now, unsent) = (Instant::now(), unsent_bytes(fd));
-            if unsent != stuck.unsent_bytes {
-                (stuck.unsent_bytes, stuck.taken_at) = (unsent, now);
-            } else if now.duration_since(stuck.taken_at) >= timeout {
+            if unsent != blocked.unsent_bytes {
+                (blocked.unsent_bytes, blocked.progressed_at) = (unsent, now);
+            } else if now.duration_since(blocked.progressed_at) >= timeout {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            stuck.look.as_mut().reset(now + look_every);
+            blocked.timer.as_mut().reset(now + check_interval);
         }
         Poll::Pending
     }
@@ -92,7 +92,7 @@ impl AsyncWrite for WriteTimeout {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.judge(written, cx)
+        self.check_progress(written, cx)
     }
 
     fn poll_write_vectored(
@@ -101,7 +101,7 @@ impl AsyncWrite for WriteTimeout {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.judge(written, cx)
+        self.check_progress(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {

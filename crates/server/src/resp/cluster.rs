@@ -3,17 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use larder_cluster::map::{Member, Served, SlotRange, State as MemberState};
+use larder_cluster::map::{Member, MemberState, ServedRange, SlotRange};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Encoder;
 use larder_types::{SLOTS, slot_of};
 
-use super::state::State;
+use super::state::ConnectionState;
 use crate::cluster::View;
 use crate::membership::{Membership, shown_id};
 
-pub(super) fn answer(state: &mut State, command: Command<'_>) {
+pub(super) fn execute(state: &mut ConnectionState, command: Command<'_>) {
     let shared = state.core.shared.clone();
     let Some(membership) = &shared.membership else {
         let message = "This instance has cluster support disabled";
@@ -28,11 +28,11 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
         }
         return state.encoder().ok();
     }
-    let cluster = &Seen {
+    let cluster = &ClientView {
         membership,
         view: membership.view(),
-        reached: state.client.local_addr,
-        speaks_tls: !shared.config.server.tls_cert.is_empty(),
+        local_addr: state.client.local_addr,
+        uses_tls: !shared.config.server.tls_cert.is_empty(),
     };
     let mut encoder = state.encoder();
     match command.arg(1).to_ascii_uppercase().as_slice() {
@@ -47,31 +47,31 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
 }
 
 /// The cluster from the viewpoint of one client.
-struct Seen<'a> {
+struct ClientView<'a> {
     membership: &'a Membership,
     view: Arc<View>,
     /// The address of this node through which the client connected.
-    reached: SocketAddr,
+    local_addr: SocketAddr,
     /// Clients must use TLS. This is the same for all nodes of a cluster.
-    speaks_tls: bool,
+    uses_tls: bool,
 }
 
-impl Seen<'_> {
+impl ClientView<'_> {
     fn address(&self, member: &Member) -> (String, u16) {
-        self.membership.address(&self.view, member, self.reached)
+        self.membership.address(&self.view, member, self.local_addr)
     }
 
     /// Returns the slots that a member owns, as ranges.
-    fn owned(&self, member: &Member) -> &[SlotRange] {
-        let held = self.view.lookup.held(member.id);
+    fn owned_slots(&self, member: &Member) -> &[SlotRange] {
+        let held = self.view.lookup.slots_of(member.id);
         held.map_or(&[], |held| &held.owned)
     }
 }
 
-fn slots(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
-    let listed = cluster.view.lookup.listed();
+fn slots(encoder: &mut Encoder<'_>, cluster: &ClientView<'_>) {
+    let listed = cluster.view.lookup.listed_ranges();
     encoder.array(listed.len());
-    for Served {
+    for ServedRange {
         slots,
         owner,
         replicas,
@@ -99,13 +99,13 @@ fn slots(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
     }
 }
 
-fn shards(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
+fn shards(encoder: &mut Encoder<'_>, cluster: &ClientView<'_>) {
     let members = cluster.view.map.members();
-    let owners = members.iter().map(|it| (it, cluster.owned(it)));
+    let owners = members.iter().map(|it| (it, cluster.owned_slots(it)));
     let owners: Vec<(&Member, &[SlotRange])> = owners.filter(|(_, s)| !s.is_empty()).collect();
     encoder.array(owners.len());
     for (owner, slots) in owners {
-        let served = cluster.view.lookup.served().iter();
+        let served = cluster.view.lookup.served_ranges().iter();
         let mut replicas: Vec<&Member> = served
             .filter(|served| served.owner == owner.id)
             .flat_map(|served| &served.replicas)
@@ -137,11 +137,7 @@ fn shards(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
             let (name, zone) = (is_name(&host).then_some(&host), zone(node));
             encoder.map(7 + usize::from(name.is_some()) + usize::from(zone.is_some()));
             field(encoder, "id", &shown_id(node));
-            encoder.text(if cluster.speaks_tls {
-                "tls-port"
-            } else {
-                "port"
-            });
+            encoder.text(if cluster.uses_tls { "tls-port" } else { "port" });
             encoder.count(u64::from(port));
             // Host names are not resolved here.
             field(encoder, "ip", &host);
@@ -178,7 +174,7 @@ fn field(encoder: &mut Encoder<'_>, name: &str, value: &str) {
     encoder.text(value);
 }
 
-fn nodes(cluster: &Seen<'_>) -> String {
+fn nodes(cluster: &ClientView<'_>) -> String {
     let line = |member: &Member| {
         let (host, port) = cluster.address(member);
         let myself = if member.id == cluster.view.me {
@@ -197,7 +193,7 @@ fn nodes(cluster: &Seen<'_>) -> String {
         } else {
             "disconnected"
         };
-        let slots = cluster.owned(member).iter();
+        let slots = cluster.owned_slots(member).iter();
         let slots: String = slots.map(|s| format!(" {}", range(*s))).collect();
         let id = shown_id(member);
         let name = if is_name(&host) {
@@ -220,18 +216,20 @@ fn range(slots: SlotRange) -> String {
     }
 }
 
-fn info(cluster: &Seen<'_>) -> String {
+fn info(cluster: &ClientView<'_>) -> String {
     let served: u32 = cluster
         .view
         .lookup
-        .served()
+        .served_ranges()
         .iter()
         .map(|it| it.slots.count())
         .sum();
     let members = cluster.view.map.members();
-    let owned = members.iter().flat_map(|member| cluster.owned(member));
+    let owned = members
+        .iter()
+        .flat_map(|member| cluster.owned_slots(member));
     let assigned: u32 = owned.map(|slots| slots.count()).sum();
-    let owns = |member: &&Member| !cluster.owned(member).is_empty();
+    let owns = |member: &&Member| !cluster.owned_slots(member).is_empty();
     let state = if served == u32::from(SLOTS) {
         "ok"
     } else {
@@ -256,8 +254,8 @@ fn info(cluster: &Seen<'_>) -> String {
         "cluster_stats_messages_received:0".to_owned(),
     ];
     let mut text = lines.map(|line| line + "\r\n").concat();
-    if let Some(standing) = cluster.membership.standing() {
-        let etcd = match standing.trouble {
+    if let Some(standing) = cluster.membership.health() {
+        let etcd = match standing.etcd_error {
             Some(_) => "silent",
             None => "ok",
         };

@@ -8,12 +8,12 @@ use larder_protocol::resp::{Proto, Request};
 
 use super::dispatch::integer;
 use super::greeting::{self, Greeting, printable};
-use super::state::State;
+use super::state::ConnectionState;
 use super::tracking;
 use crate::clients::Filter;
 use crate::error::{Refusal, show};
 
-pub(super) fn auth(state: &mut State, request: Request<'_>) {
+pub(super) fn auth(state: &mut ConnectionState, request: Request<'_>) {
     match greeting::auth(&state.core.shared, &state.client, request) {
         Ok(()) => {
             state.authenticated = true;
@@ -24,26 +24,26 @@ pub(super) fn auth(state: &mut State, request: Request<'_>) {
 }
 
 /// Returns whether a request contains a password whose check is delayed by the rate limit.
-pub(super) fn must_wait(state: &State, command: Command<'_>) -> bool {
-    greeting::must_wait(&state.core.shared, &state.client, command.request)
+pub(super) fn is_throttled(state: &ConnectionState, command: Command<'_>) -> bool {
+    greeting::is_throttled(&state.core.shared, &state.client, command.request)
 }
 
 /// Executes AUTH or HELLO after the delay of its password.
-pub(super) fn give_password(state: &mut State, command: Command<'_>) {
+pub(super) fn authenticate_after_delay(state: &mut ConnectionState, command: Command<'_>) {
     match command.id() {
         Id::Auth => auth(state, command.request),
         _ => hello(state, command.request),
     }
 }
 
-pub(super) fn hello(state: &mut State, request: Request<'_>) {
+pub(super) fn hello(state: &mut ConnectionState, request: Request<'_>) {
     let mut greeting = Greeting {
         authenticated: state.authenticated,
         proto: state.proto,
     };
-    let said = greeting::hello(&state.core.shared, &state.client, &mut greeting, request);
+    let outcome = greeting::hello(&state.core.shared, &state.client, &mut greeting, request);
     state.authenticated = greeting.authenticated;
-    match said {
+    match outcome {
         Ok(()) => {
             state.set_proto(greeting.proto);
             let (id, mode) = (state.client.id, state.core.shared.mode());
@@ -53,11 +53,11 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
     }
 }
 
-pub(super) fn reset(state: &mut State) {
+pub(super) fn reset(state: &mut ConnectionState) {
     state.set_proto(Proto::Resp2);
     state.transaction = None;
-    state.watching = None;
-    state.subscribed = None;
+    state.watched_keys = None;
+    state.subscriptions = None;
     state.client.set_subscriptions((0, 0));
     tracking::turn_off(state);
     state.authenticated = state.core.shared.password().is_none();
@@ -66,7 +66,7 @@ pub(super) fn reset(state: &mut State) {
     state.encoder().simple("RESET");
 }
 
-pub(super) fn client(state: &mut State, request: Request<'_>) {
+pub(super) fn client(state: &mut ConnectionState, request: Request<'_>) {
     let value = request.arg(2);
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"ID" => {
@@ -91,7 +91,7 @@ pub(super) fn client(state: &mut State, request: Request<'_>) {
         b"TRACKING" => tracking::tracking(state, request),
         b"CACHING" => tracking::caching(state, value),
         b"TRACKINGINFO" => tracking::info(state),
-        b"GETREDIR" => tracking::redirection(state),
+        b"GETREDIR" => tracking::get_redirect(state),
         b"NO-EVICT" | b"NO-TOUCH"
             if value.eq_ignore_ascii_case(b"ON") || value.eq_ignore_ascii_case(b"OFF") =>
         {
@@ -100,13 +100,13 @@ pub(super) fn client(state: &mut State, request: Request<'_>) {
         b"REPLY" if value.eq_ignore_ascii_case(b"ON") => state.encoder().ok(),
         b"REPLY" => state.error(
             Code::BadRequest,
-            "only CLIENT REPLY ON is supported: every request is answered",
+            "only CLIENT REPLY ON is supported: the server replies to every request",
         ),
         _ => state.error(Code::Syntax, "syntax error"),
     }
 }
 
-fn set_info(state: &mut State, attribute: &[u8], value: &[u8]) {
+fn set_info(state: &mut ConnectionState, attribute: &[u8], value: &[u8]) {
     let Some(value) = printable(value) else {
         let shown = String::from_utf8_lossy(attribute).to_ascii_lowercase();
         let message = format!("{shown} cannot contain spaces, newlines or special characters.");
@@ -123,7 +123,7 @@ fn set_info(state: &mut State, attribute: &[u8], value: &[u8]) {
     state.encoder().ok();
 }
 
-fn list(state: &mut State, request: Request<'_>) {
+fn list(state: &mut ConnectionState, request: Request<'_>) {
     let (mut ids, mut subscribed) = (Vec::new(), None);
     match request.get(2) {
         None => {}
@@ -172,7 +172,7 @@ fn client_type(word: &[u8]) -> Result<Type, Refusal> {
     }
 }
 
-fn kill(state: &mut State, request: Request<'_>) {
+fn kill(state: &mut ConnectionState, request: Request<'_>) {
     let text = |arg: &[u8]| Some(String::from_utf8_lossy(arg).into_owned());
     if request.len() == 3 {
         let filter = Filter {
@@ -184,7 +184,7 @@ fn kill(state: &mut State, request: Request<'_>) {
             _ => state.encoder().ok(),
         };
     }
-    let (mut filter, mut skips_own, mut any) = (Filter::default(), true, true);
+    let (mut filter, mut skip_self, mut may_match) = (Filter::default(), true, true);
     let mut at = 2;
     while at < request.len() {
         let value = request.arg(at + 1);
@@ -197,7 +197,7 @@ fn kill(state: &mut State, request: Request<'_>) {
             b"MAXAGE" => match integer(value).and_then(|age| u64::try_from(age).ok()) {
                 Some(seconds) if seconds > 0 => {
                     let age = Duration::from_secs(seconds);
-                    filter.opened_until_ms = Some(state.core.clients.ms_before(age));
+                    filter.opened_until_ms = Some(state.core.clients.timestamp_before(age));
                 }
                 _ => return state.error(Code::BadRequest, "maxage should be greater than 0"),
             },
@@ -207,21 +207,21 @@ fn kill(state: &mut State, request: Request<'_>) {
                 Err(refusal) => return state.refuse(refusal),
                 Ok(Type::Normal) => filter.subscribed = Some(false),
                 Ok(Type::Subscribed) => filter.subscribed = Some(true),
-                Ok(Type::Other) => any = false,
+                Ok(Type::Other) => may_match = false,
             },
             b"USER" if value == b"default" => {}
             b"USER" => {
                 let message = format!("No such user '{}'", show(value));
                 return state.error(Code::BadRequest, &message);
             }
-            b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => skips_own = false,
-            b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => skips_own = true,
+            b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => skip_self = false,
+            b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => skip_self = true,
             _ => return state.error(Code::Syntax, "syntax error"),
         }
         at += 2;
     }
-    let killed = if any {
-        end_connections(state, &filter, skips_own)
+    let killed = if may_match {
+        end_connections(state, &filter, skip_self)
     } else {
         0
     };
@@ -230,10 +230,10 @@ fn kill(state: &mut State, request: Request<'_>) {
 
 /// Closes the connections that match `filter`, and returns their number. The caller's own connection, if it matches, is
 /// closed after its reply.
-fn end_connections(state: &mut State, filter: &Filter, skips_own: bool) -> usize {
+fn end_connections(state: &mut ConnectionState, filter: &Filter, skip_self: bool) -> usize {
     let clients = &state.core.clients;
     let others = clients.kill(filter, state.client.id);
-    let own = !skips_own && filter.means(&state.client);
+    let own = !skip_self && filter.matches(&state.client);
     state.closing |= own;
     others + usize::from(own)
 }

@@ -50,7 +50,7 @@ pub(super) struct Core {
     spares: RefCell<Vec<Vec<u8>>>,
     /// Total capacity of `spares`.
     spare_bytes: Cell<usize>,
-    plain: CommandSeries,
+    storeless: CommandSeries,
     by_store: RefCell<HashMap<Box<[u8]>, Rc<CommandSeries>>>,
 }
 
@@ -84,14 +84,14 @@ impl Core {
         nodes: Option<Rc<Nodes>>,
     ) -> Core {
         let server = &shared.config.server;
-        let kept = clients.limits;
+        let client_limits = clients.limits;
         let argument_bytes_max = server.max_argument_bytes.0 as usize;
         // No command needs several arguments of maximum size, but some need many short ones.
         let request_bytes_max = argument_bytes_max + REQUEST_REST_BYTES;
         let limits = Limits {
             arguments_max: server.max_arguments as usize,
-            argument_bytes_max: argument_bytes_max.min(kept.argument()),
-            request_bytes_max: request_bytes_max.min(kept.request()),
+            argument_bytes_max: argument_bytes_max.min(client_limits.argument_bytes()),
+            request_bytes_max: request_bytes_max.min(client_limits.request_bytes()),
             ..Limits::default()
         };
         Core {
@@ -102,7 +102,8 @@ impl Core {
             limits,
             is_bounded_by_memory: limits.argument_bytes_max < argument_bytes_max
                 || limits.request_bytes_max < request_bytes_max,
-            output_bytes_max: (server.output_buffer_bytes.0 as usize).min(kept.waiting()),
+            output_bytes_max: (server.output_buffer_bytes.0 as usize)
+                .min(client_limits.pipelined_bytes()),
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             sessions: Cell::new(0),
             tables,
@@ -110,7 +111,7 @@ impl Core {
             hot: shared.hot_keys.sampler(),
             spares: RefCell::default(),
             spare_bytes: Cell::new(0),
-            plain: CommandSeries::new(None),
+            storeless: CommandSeries::new(None),
             by_store: RefCell::default(),
             shared,
         }
@@ -127,16 +128,16 @@ impl Core {
     }
 
     /// Returns whether a request of at least this size is rejected because of the memory limit of one client.
-    pub fn is_too_long_to_keep(&self, request_bytes: usize) -> bool {
+    pub fn exceeds_client_memory(&self, request_bytes: usize) -> bool {
         self.is_bounded_by_memory
-            && request_bytes > self.clients.limits.argument()
+            && request_bytes > self.clients.limits.argument_bytes()
             && request_bytes as u64
                 <= self.shared.config.server.max_argument_bytes.0 + REQUEST_REST_BYTES as u64
     }
 
     /// Returns the statistics of a command that concerns no store.
     pub fn plain_series(&self, command: &Spec) -> &Arc<Series> {
-        self.plain.of(&self.stats, command.id)
+        self.storeless.of(&self.stats, command.id)
     }
 
     /// Returns the statistics of an existing store. Do not call it with other names: the entries are never removed.
@@ -144,11 +145,11 @@ impl Core {
         if let Some(found) = self.by_store.borrow().get(store.as_bytes()) {
             return found.clone();
         }
-        let made = Rc::new(CommandSeries::new(Some(store)));
+        let created = Rc::new(CommandSeries::new(Some(store)));
         self.by_store
             .borrow_mut()
-            .insert(store.as_bytes().into(), made.clone());
-        made
+            .insert(store.as_bytes().into(), created.clone());
+        created
     }
 
     /// Returns whether messages of other cores are queued.

@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use larder_protocol::commands::{Command, Id, InMulti, Invalid, Spec, instead_of};
+use larder_protocol::commands::{Command, Id, InMulti, Invalid, Spec, alternative_to};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 pub(super) use larder_types::integer;
 
-use super::mixed::MixedJob;
+use super::mixed_reads::MixedReadJob;
 use super::pending::{Pending, Work};
-use super::place::own_slots_only;
+use super::place::view_for_own_slots;
 use super::reads::{KeyQuery, read, unreadable};
-use super::scan::scan;
-use super::state::State;
-use super::subject::About;
+use super::scan::parse_scan;
+use super::state::ConnectionState;
+use super::subject::CommandSubject;
 use super::{cluster, connection, describe, known_scripts, pubsub, tables, tracking};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
-use crate::clock::since_1970;
+use crate::clock::unix_time;
 use crate::cluster::View;
 use crate::error::{Refusal, show};
 
@@ -25,76 +25,76 @@ pub(super) const NOT_AN_INTEGER: &str = "value is not an integer or out of range
 
 /// Executes one command. `None` means that its reply is complete.
 pub(super) fn dispatch(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    about: About,
+    subject: CommandSubject,
 ) -> Option<Box<Pending>> {
-    let work = begin(state, snapshot, command, about)?;
+    let work = start(state, snapshot, command, subject)?;
     Some(Box::new(Pending::new(command, work)))
 }
 
 /// As [`dispatch`], but returns only the remaining work.
-pub(super) fn begin(
-    state: &mut State,
+pub(super) fn start(
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    about: About,
+    subject: CommandSubject,
 ) -> Option<Work> {
-    if let Some(refusal) = refuse_for_now(state, command.spec) {
+    if let Some(refusal) = state_refusal(state, command.spec) {
         state.refuse(refusal);
         return None;
     }
     if state.transaction.is_some() && command.spec.in_multi != InMulti::Executed {
-        tables::queue(state, snapshot, command, about);
+        tables::queue(state, snapshot, command, subject);
         return None;
     }
-    match about {
-        About::Rows => tables::execute(state, snapshot, command),
-        About::Both => Some(Work::Mixed(MixedJob::new(state))),
-        _ if connection::must_wait(state, command) => Some(Work::Password),
-        About::Records => {
+    match subject {
+        CommandSubject::Rows => tables::execute(state, snapshot, command),
+        CommandSubject::Both => Some(Work::MixedRead(MixedReadJob::new(state))),
+        _ if connection::is_throttled(state, command) => Some(Work::Password),
+        CommandSubject::Records => {
             tracking::note_record_reads(state, snapshot, command);
-            answer(state, snapshot, command)
+            execute_without_tables(state, snapshot, command)
         }
-        About::Server => answer(state, snapshot, command),
+        CommandSubject::Server => execute_without_tables(state, snapshot, command),
     }
 }
 
 /// Returns the error for a command that the connection's state does not permit.
-fn refuse_for_now(state: &State, command: &Spec) -> Option<Refusal> {
+fn state_refusal(state: &ConnectionState, command: &Spec) -> Option<Refusal> {
     if !state.authenticated && !command.before_password {
-        return Some(no_password());
+        return Some(authentication_required());
     }
     tables::refuse_in_subscriber_mode(state, command)
 }
 
-pub(super) fn no_password() -> Refusal {
+pub(super) fn authentication_required() -> Refusal {
     (Code::NoAuth, "Authentication required.".to_owned())
 }
 
 /// Returns an error for an invalid request.
-pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Request<'_>) {
+pub(super) fn refuse_invalid(state: &mut ConnectionState, invalid: Invalid, request: Request<'_>) {
     let refusal = match invalid {
-        Invalid::Unknown if !state.authenticated => no_password(),
-        Invalid::Unknown => unknown(request),
+        Invalid::Unknown if !state.authenticated => authentication_required(),
+        Invalid::Unknown => unknown_command(request),
         Invalid::Arity(spec) => {
             if !state.authenticated && !spec.before_password {
-                no_password()
+                authentication_required()
             } else if spec.id == Id::Exec && state.transaction.take().is_some() {
-                state.watching = None;
-                let why = "Transaction discarded because of: wrong number of arguments for 'exec' command";
-                (Code::ExecAbort, why.to_owned())
+                state.watched_keys = None;
+                let message = "Transaction discarded because of: wrong number of arguments for 'exec' command";
+                (Code::ExecAbort, message.to_owned())
             } else {
                 arity_refusal(spec.name)
             }
         }
-        Invalid::Subcommand(spec) => refuse_for_now(state, spec).unwrap_or_else(|| {
+        Invalid::Subcommand(spec) => state_refusal(state, spec).unwrap_or_else(|| {
             let (shown, name) = (show(request.arg(1)), spec.name);
             let message = format!("unknown subcommand '{shown}'. Try {name} HELP.");
             (Code::UnknownCommand, message)
         }),
-        Invalid::SubcommandArity(spec, sub) => refuse_for_now(state, spec)
+        Invalid::SubcommandArity(spec, sub) => state_refusal(state, spec)
             .unwrap_or_else(|| arity_refusal(&format!("{}|{}", spec.name, sub.name))),
     };
     tables::mark_refused(state);
@@ -102,18 +102,22 @@ pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Reque
 }
 
 /// Executes a command that concerns no table: reads of stores, and commands on the connection or the server.
-pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
+pub(super) fn execute_without_tables(
+    state: &mut ConnectionState,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> Option<Work> {
     if is_help(command) {
-        help(state, command.spec);
+        write_help(state, command.spec);
         return None;
     }
     let query = match KeyQuery::of(command) {
         Ok(Some(query)) => query,
         Ok(None) if command.id() == Id::Scan => {
-            return scan(state, snapshot, command.request).map(Work::Scan);
+            return parse_scan(state, snapshot, command.request).map(Work::Scan);
         }
         Ok(None) => {
-            answer_at_once(state, snapshot, command);
+            execute_immediately(state, snapshot, command);
             return None;
         }
         Err(refusal) => {
@@ -124,7 +128,7 @@ pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_
     read(state, snapshot, query, command.keys()).map(Work::Read)
 }
 
-fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) {
+fn execute_immediately(state: &mut ConnectionState, snapshot: &Snapshot, command: Command<'_>) {
     let request = command.request;
     match command.id() {
         Id::Auth => connection::auth(state, request),
@@ -141,19 +145,19 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Reset => connection::reset(state),
         Id::Select => select(state, request.arg(1)),
         Id::Time => time(state),
-        Id::Cluster | Id::Asking | Id::ReadOnly | Id::ReadWrite => cluster::answer(state, command),
+        Id::Cluster | Id::Asking | Id::ReadOnly | Id::ReadWrite => cluster::execute(state, command),
         Id::Command => describe::command(state, request),
         Id::Config => describe::config(state, request),
         Id::DbSize => {
-            let own = own_slots_only(state);
+            let own = view_for_own_slots(state);
             let records = |live: &Arc<LiveStore>| match &own {
                 None => live.version.manifest().record_count,
-                Some(view) => own_records(live, view),
+                Some(view) => count_own_records(live, view),
             };
             let records: u64 = snapshot.iter().map(records).sum();
-            state.core.tables.publish_figures();
-            let rows = state.core.shared.tables.figures().rows;
-            let records = if state.is_of_node { 0 } else { records };
+            state.core.tables.publish_stats();
+            let rows = state.core.shared.tables.stats().rows;
+            let records = if state.executes_part { 0 } else { records };
             state.encoder().count(records + rows);
         }
         Id::Info => describe::info(state, snapshot, request),
@@ -161,7 +165,7 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Memory => describe::memory(state, request),
         Id::Module => describe::modules(state),
         Id::LastSave => {
-            let at = since_1970().saturating_sub(state.core.shared.started_at.elapsed());
+            let at = unix_time().saturating_sub(state.core.shared.started_at.elapsed());
             state.encoder().count(at.as_secs());
         }
         Id::Role => {
@@ -186,9 +190,9 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
 
 /// Counts the records of the store's partitions whose first slot this node owns. The number of records per partition is
 /// unknown for a delta, so the owner of slot 0 counts all of its records.
-fn own_records(live: &LiveStore, view: &View) -> u64 {
+fn count_own_records(live: &LiveStore, view: &View) -> u64 {
     let manifest = live.version.manifest();
-    let owns = |slot: u16| view.lookup.placed(slot).owner == Some(view.me);
+    let owns = |slot: u16| view.lookup.placement(slot).owner == Some(view.me);
     if manifest.layers.is_empty() {
         let own = manifest.segments.iter().filter(|it| owns(it.slots.0));
         own.map(|it| it.record_count).sum()
@@ -198,8 +202,8 @@ fn own_records(live: &LiveStore, view: &View) -> u64 {
 }
 
 /// Returns Redis's error for an unknown command, or a larder error that names an alternative.
-fn unknown(request: Request<'_>) -> Refusal {
-    if let Some(instead) = instead_of(request.arg(0)) {
+fn unknown_command(request: Request<'_>) -> Refusal {
+    if let Some(instead) = alternative_to(request.arg(0)) {
         let message = format!("unknown command '{}': {instead}", show(request.arg(0)));
         return (Code::UnknownCommand, message);
     }
@@ -230,7 +234,7 @@ fn is_help(command: Command<'_>) -> bool {
     !command.spec.subcommands.is_empty() && command.arg(1).eq_ignore_ascii_case(b"HELP")
 }
 
-fn help(state: &mut State, command: &Spec) {
+fn write_help(state: &mut ConnectionState, command: &Spec) {
     let mut encoder = state.encoder();
     encoder.array(command.subcommands.len() + 1);
     encoder.simple(&format!(
@@ -242,12 +246,12 @@ fn help(state: &mut State, command: &Spec) {
     }
 }
 
-pub(super) fn not_an_integer<T>(state: &mut State) -> Option<T> {
+pub(super) fn not_an_integer<T>(state: &mut ConnectionState) -> Option<T> {
     state.error(Code::BadRequest, NOT_AN_INTEGER);
     None
 }
 
-fn ping(state: &mut State, command: Command<'_>) {
+fn ping(state: &mut ConnectionState, command: Command<'_>) {
     match command.len() {
         1 | 2 if state.is_in_subscriber_mode() => tables::ping(state, command.arg(1)),
         1 => state.encoder().simple("PONG"),
@@ -258,7 +262,7 @@ fn ping(state: &mut State, command: Command<'_>) {
 
 /// WAIT: returns the minimum number of in-sync replicas. A write is acknowledged only once all of them have it, so
 /// every acknowledged write has that many copies.
-fn wait(state: &mut State, request: Request<'_>) {
+fn wait(state: &mut ConnectionState, request: Request<'_>) {
     let (Some(_), Some(timeout)) = (integer(request.arg(1)), integer(request.arg(2))) else {
         return state.error(Code::BadRequest, NOT_AN_INTEGER);
     };
@@ -270,7 +274,7 @@ fn wait(state: &mut State, request: Request<'_>) {
     state.encoder().count(in_sync as u64);
 }
 
-fn select(state: &mut State, index: &[u8]) {
+fn select(state: &mut ConnectionState, index: &[u8]) {
     match integer(index) {
         Some(0) => state.encoder().ok(),
         Some(_) if state.core.shared.membership.is_some() => {
@@ -283,18 +287,18 @@ fn select(state: &mut State, index: &[u8]) {
     }
 }
 
-fn time(state: &mut State) {
-    let now = since_1970();
+fn time(state: &mut ConnectionState) {
+    let now = unix_time();
     let mut encoder = state.encoder();
     encoder.array(2);
     encoder.text(&now.as_secs().to_string());
     encoder.text(&now.subsec_micros().to_string());
 }
 
-fn store_list(state: &mut State, snapshot: &Snapshot) {
+fn store_list(state: &mut ConnectionState, snapshot: &Snapshot) {
     let live = snapshot.iter().map(|live| live.name.as_str());
     let mut names: Vec<&str> = live
-        .chain(snapshot.unavailable().map(|why| why.name.as_str()))
+        .chain(snapshot.unavailable().map(|store| store.name.as_str()))
         .collect();
     names.sort_unstable();
     let mut encoder = state.encoder();
@@ -306,10 +310,10 @@ fn store_list(state: &mut State, snapshot: &Snapshot) {
 
 /// Calls `answer` with the live store, or returns the error for a store that cannot be read.
 fn with_store(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     name: &[u8],
-    answer: impl FnOnce(&mut State, &Arc<LiveStore>),
+    answer: impl FnOnce(&mut ConnectionState, &Arc<LiveStore>),
 ) {
     match snapshot.lookup(name) {
         Lookup::Live(live) => {
@@ -320,7 +324,7 @@ fn with_store(
     }
 }
 
-fn store_info(state: &mut State, live: &Arc<LiveStore>) {
+fn store_info(state: &mut ConnectionState, live: &Arc<LiveStore>) {
     let (version, manifest) = (&live.version, live.version.manifest());
     let residency = version.residency();
     let counts = [

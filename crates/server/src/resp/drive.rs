@@ -17,36 +17,36 @@ use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 
 use super::connection;
-use super::dispatch::begin;
+use super::dispatch::start;
 use super::pending::{Pending, Work};
 use super::place::place_of;
 use super::reads::{ReadJob, ReadStep};
 use super::spaces;
-use super::state::State;
-use super::subject::About;
-use super::tables::{Merge, RangeJob, SeveralCores, To, header, one_row};
+use super::state::ConnectionState;
+use super::subject::CommandSubject;
+use super::tables::{CoordinatedCommand, Destination, Merge, RangeJob, encode_header, encode_row};
 use crate::clients::Charge;
 use crate::tables::postgres::{WriteJob, WriteReply};
 
 /// Minimum execution time of a search before it is aborted because its client has disconnected.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+const DISCONNECT_CHECK_DELAY: Duration = Duration::from_secs(1);
 
 /// The destination of the replies to a connection's commands.
-pub(super) trait Replies {
+pub(super) trait ReplySink {
     /// All replies stay in memory until a command is complete, so that an error can still replace them.
-    const STAY: bool = false;
+    const BUFFERS_ALL: bool = false;
 
-    fn state(&mut self) -> &mut State;
+    fn state(&mut self) -> &mut ConnectionState;
 
-    fn state_ref(&self) -> &State;
+    fn state_ref(&self) -> &ConnectionState;
 
     /// Ready once the client has closed its connection, if that can be detected without sending.
-    fn poll_gone(&self, _: &mut Context<'_>) -> Poll<()> {
+    fn poll_disconnected(&self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
 
     /// Waits until there is room for more replies.
-    async fn room(&mut self) -> io::Result<()>;
+    async fn wait_for_room(&mut self) -> io::Result<()>;
 
     /// Sends the replies that are ready, before a long wait.
     async fn flush(&mut self) -> io::Result<()>;
@@ -68,7 +68,7 @@ pub(super) trait Replies {
 
 /// The outcome of a command that had to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum Completion {
     Answered,
     /// Answered with an error: something that the command needs is unavailable.
     Refused,
@@ -78,14 +78,17 @@ pub(super) enum Ended {
 ///
 /// # Errors
 /// The destination of the replies is gone.
-pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) -> io::Result<Ended> {
-    let mut counted = Charge::executing(&replies.state().client);
+pub(super) async fn drive<R: ReplySink>(
+    replies: &mut R,
+    pending: &mut Pending,
+) -> io::Result<Completion> {
+    let mut charge = Charge::for_execution(&replies.state().client);
     loop {
-        counted.set(pending.memory_bytes());
+        charge.set(pending.memory_bytes());
         let state = replies.state();
         state.failed = false;
         state.keys = (0, 0);
-        let next = match &mut pending.work {
+        let next_work = match &mut pending.work {
             Work::Retry(retry) => {
                 if retry.is_load() {
                     replies.flush().await?;
@@ -93,7 +96,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 let ticket = replies.ticket();
                 if let Err(refusal) = retry.wait(replies.state(), ticket).await {
                     replies.state().refuse(refusal);
-                    return Ok(Ended::Refused);
+                    return Ok(Completion::Refused);
                 }
                 let tables = replies.state().tables();
                 tables.wait_while_paused(ticket).await;
@@ -102,13 +105,13 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 let core = state.core.clone();
                 let snapshot = core.shared.catalog.load();
                 let command = pending.command.command();
-                tables.in_shared_batch(shared_batch, || retry.again(state, &snapshot, command))
+                tables.in_shared_batch(shared_batch, || retry.attempt(state, &snapshot, command))
             }
             Work::Stores(stores) => stores.run(state).await,
-            Work::Mixed(mixed) => mixed.run(state, pending.command.command()).await,
-            Work::SeveralCores(several) => {
+            Work::MixedRead(mixed) => mixed.run(state, pending.command.command()).await,
+            Work::Coordinated(several) => {
                 let command = pending.command.clone();
-                answer_by_several(replies, several, command).await?;
+                execute_on_several(replies, several, command).await?;
                 None
             }
             Work::Range(range) => {
@@ -117,7 +120,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 None
             }
             Work::Read(read) => {
-                look_up(replies, read).await?;
+                run_lookups(replies, read).await?;
                 None
             }
             Work::Write(write) => {
@@ -127,8 +130,11 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
             }
             Work::Password => {
                 let shared = state.core.shared.clone();
-                shared.guesses.wait_for_turn(state.client.addr.ip()).await;
-                connection::give_password(state, pending.command.command());
+                shared
+                    .guess_limiter
+                    .wait_for_turn(state.client.addr.ip())
+                    .await;
+                connection::authenticate_after_delay(state, pending.command.command());
                 None
             }
             Work::Watch(watch) => {
@@ -147,20 +153,20 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 define.run(state).await;
                 None
             }
-            Work::Room => {
+            Work::Backpressure => {
                 state.tables().wait_for_disk().await;
                 None
             }
         };
-        match next {
-            None => return Ok(Ended::Answered),
+        match next_work {
+            None => return Ok(Completion::Answered),
             Some(work) => pending.work = work,
         }
     }
 }
 
 /// Executes a write in PostgreSQL and appends its reply.
-async fn write_through(state: &mut State, write: &WriteJob) {
+async fn write_through(state: &mut ConnectionState, write: &WriteJob) {
     let shared = state.core.shared.clone();
     let Some(postgres) = &shared.postgres else {
         return;
@@ -174,22 +180,22 @@ async fn write_through(state: &mut State, write: &WriteJob) {
 }
 
 /// Reads or removes the rows of a range, a limited number per turn of the core's loop.
-async fn advance_range<R: Replies>(
+async fn advance_range<R: ReplySink>(
     replies: &mut R,
     range: &mut RangeJob,
     command: Command<'_>,
 ) -> io::Result<()> {
     loop {
-        replies.room().await?;
+        replies.wait_for_room().await?;
         let tables = replies.state().tables();
         if matches!(range, RangeJob::Remove(_)) {
             tables.wait_while_paused(replies.ticket()).await;
         }
         let (shared_batch, state) = (replies.shared_batch(), replies.state());
-        let advanced = tables.executing(command, state.client.id, || {
+        let is_complete = tables.with_executing_command(command, state.client.id, || {
             tables.in_shared_batch(shared_batch, || range.advance(state))
         });
-        if advanced {
+        if is_complete {
             return Ok(());
         }
         tokio::task::yield_now().await;
@@ -197,21 +203,24 @@ async fn advance_range<R: Replies>(
 }
 
 /// Executes the store lookups that need a disk read, or for which the output had no room.
-pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> io::Result<()> {
+pub(super) async fn run_lookups<R: ReplySink>(
+    replies: &mut R,
+    read: &mut ReadJob,
+) -> io::Result<()> {
     loop {
         match read.advance(replies.state()) {
             ReadStep::Done => return Ok(()),
             ReadStep::OutputFull => {
-                read.reply_has_left();
-                replies.room().await?;
+                read.mark_partly_sent();
+                replies.wait_for_room().await?;
             }
             ReadStep::NeedsDisk => {
                 let reads = read.start_reads();
                 let state = replies.state();
                 state.core.stats.disk_reads.add(reads.len() as u64);
-                if !R::STAY {
+                if !R::BUFFERS_ALL {
                     // Replies that are ready are sent before the wait for the disk.
-                    read.reply_has_left();
+                    read.mark_partly_sent();
                     replies.flush().await?;
                 }
                 for disk_read in reads {
@@ -223,26 +232,26 @@ pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> 
     }
 }
 
-/// Waits for at least [`LOOK_AFTER`] and until the client has closed its connection. A client that closes its sending
+/// Waits for at least [`DISCONNECT_CHECK_DELAY`] and until the client has closed its connection. A client that closes its sending
 /// side after its last request therefore still receives the replies of short commands.
-async fn gone<R: Replies>(replies: &R) {
-    tokio::time::sleep(LOOK_AFTER).await;
-    poll_fn(|cx| replies.poll_gone(cx)).await;
+async fn wait_for_disconnect<R: ReplySink>(replies: &R) {
+    tokio::time::sleep(DISCONNECT_CHECK_DELAY).await;
+    poll_fn(|cx| replies.poll_disconnected(cx)).await;
 }
 
 /// Executes a command on several cores and appends the combined reply.
-async fn answer_by_several<R: Replies>(
+async fn execute_on_several<R: ReplySink>(
     replies: &mut R,
-    several: &mut SeveralCores,
+    several: &mut CoordinatedCommand,
     command: Rc<OwnedCommand>,
 ) -> io::Result<()> {
     let state = replies.state();
-    if command.spec.adds_up_figures() && !several.is_over_nodes() {
+    if command.spec.sums_replies() && !several.spans_nodes() {
         let shared = state.core.shared.clone();
-        shared.tables.refresh_figures().await;
-        if state.is_of_node && command.spec.id == Id::DbSize {
+        shared.tables.refresh_stats().await;
+        if state.executes_part && command.spec.id == Id::DbSize {
             // Rows that moved during the count may have been counted by two nodes, or by none.
-            let epoch = state.asked_at;
+            let epoch = state.routing_epoch;
             let ensured = shared.tables.ensure_owners_since(None, epoch).await;
             if let Err(refusal) = ensured {
                 state.refuse(refusal);
@@ -250,24 +259,24 @@ async fn answer_by_several<R: Replies>(
             }
         }
         let snapshot = shared.catalog.load();
-        begin(state, &snapshot, command.command(), About::Server);
+        start(state, &snapshot, command.command(), CommandSubject::Server);
         return Ok(());
     }
-    let is_of_one_node = several.is_over_nodes() && {
+    let is_of_one_node = several.spans_nodes() && {
         let snapshot = state.core.shared.catalog.load();
         matches!(
             place_of(&state.core, &snapshot, command.command()),
-            To::Core(_)
+            Destination::Core(_)
         )
     };
-    let asked = several.range(command.command());
-    let Some(asked) = asked.filter(|_| !is_of_one_node) else {
+    let range_request = several.range(command.command());
+    let Some(range_request) = range_request.filter(|_| !is_of_one_node) else {
         let is_read = spaces::is_long_read(command.command());
-        let answered = several.answer(replies.state_ref(), command);
+        let answered = several.run(replies.state_ref(), command);
         let answered = if is_read {
             tokio::select! {
                 answered = answered => answered,
-                () = gone(replies) => return Err(io::Error::other("the client has gone")),
+                () = wait_for_disconnect(replies) => return Err(io::Error::other("the client has disconnected")),
             }
         } else {
             answered.await
@@ -282,7 +291,7 @@ async fn answer_by_several<R: Replies>(
                 let state = replies.state();
                 state.failed = done.reply.first() == Some(&b'-');
                 state.output.tail.extend_from_slice(&done.reply);
-                state.gate.join(done.gate);
+                state.gate.merge(done.gate);
                 state.set_proto(done.proto);
                 state.closing |= done.closing;
             }
@@ -291,49 +300,49 @@ async fn answer_by_several<R: Replies>(
         return Ok(());
     };
     let shared = state.core.shared.clone();
-    let begun = match asked {
-        Ok(asked) if several.is_over_nodes() => {
+    let merging = match range_request {
+        Ok(range_request) if several.spans_nodes() => {
             let (core, client) = (state.core.clone(), state.client.clone());
-            Merge::over_nodes(&core, command.command(), &asked, &client)
+            Merge::over_nodes(&core, command.command(), &range_request, &client)
                 .await
-                .map(|merge| (merge, asked.form))
+                .map(|merge| (merge, range_request.form))
         }
-        Ok(asked) => {
+        Ok(range_request) => {
             let (core, client) = (state.core.clone(), state.client.clone());
-            let epoch = if state.is_of_node {
-                state.asked_at
+            let epoch = if state.executes_part {
+                state.routing_epoch
             } else {
-                core.tables.epoch_of_map()
+                core.tables.map_epoch()
             };
-            let begun = Merge::begin(&shared.tables, &asked, epoch, None, &client).await;
-            let begun = match begun {
+            let merging = Merge::begin(&shared.tables, &range_request, epoch, None, &client).await;
+            let merging = match merging {
                 // The rows have moved to another node since this command was routed.
-                Err((Code::TryAgain, _)) if core.nodes.is_some() && !state.is_of_node => {
-                    Merge::over_nodes(&core, command.command(), &asked, &client).await
+                Err((Code::TryAgain, _)) if core.nodes.is_some() && !state.executes_part => {
+                    Merge::over_nodes(&core, command.command(), &range_request, &client).await
                 }
-                begun => begun,
+                merging => merging,
             };
-            begun.map(|merge| (merge, asked.form))
+            merging.map(|merge| (merge, range_request.form))
         }
         Err(refusal) => Err(refusal),
     };
-    let (mut merge, form) = match begun {
-        Ok(begun) => begun,
+    let (mut merge, form) = match merging {
+        Ok(merging) => merging,
         Err(refusal) => {
             state.refuse(refusal);
             return Ok(());
         }
     };
-    header(&mut state.encoder(), form, merge.left);
+    encode_header(&mut state.encoder(), form, merge.left);
     loop {
         match merge.next().await {
             Ok(Some((key, value))) => {
-                one_row(&mut replies.state().encoder(), form, &key, &value);
+                encode_row(&mut replies.state().encoder(), form, &key, &value);
             }
             Ok(None) if merge.left == 0 => return Ok(()),
             // The number of rows has already been sent, so a shorter reply must close the connection.
-            _ => return Err(io::Error::other("a range could not be read to its end")),
+            _ => return Err(io::Error::other("the range could not be read completely")),
         }
-        replies.room().await?;
+        replies.wait_for_room().await?;
     }
 }

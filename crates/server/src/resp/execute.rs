@@ -13,17 +13,17 @@ use larder_protocol::commands::{Command, Id, Invalid};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{ProtocolError, Request, Step};
 
+use super::command_stats::record_command;
 use super::core::Core;
-use super::count::finish;
 use super::dispatch::{dispatch, refuse_invalid};
 use super::get_run::GetRun;
 use super::pending::Pending;
-use super::place::{Placed, may_answer_record, place};
-use super::session::{Session, Stream, Waits};
-use super::state::State;
+use super::place::{RoutingDecision, may_serve_record, place};
+use super::session::{Session, Stream, WaitCondition};
+use super::state::ConnectionState;
 use super::stray_http;
 use super::stray_tls;
-use super::subject::About;
+use super::subject::CommandSubject;
 use super::tables::{mark_refused, refuse_reserved_range};
 use super::tracking;
 use crate::catalog::Snapshot;
@@ -37,14 +37,14 @@ pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
 struct ConnectionTurn<'s, 'i> {
     core: &'s Rc<Core>,
     snapshot: &'s Snapshot,
-    begun: Instant,
+    started: Instant,
     /// The end time of the last request.
     clock: Instant,
     gets: GetRun<'s, 'i>,
 }
 
 /// The outcome of executing one request.
-enum Next {
+enum Outcome {
     /// The reply is complete.
     Answered,
     /// Another core executes the request.
@@ -52,7 +52,7 @@ enum Next {
     /// The request is in progress; the requests after it wait.
     Pending(Box<Pending>),
     /// The request waits, and has not been executed yet.
-    Waits(Waits),
+    Waiting(WaitCondition),
     /// No further request is executed.
     End,
 }
@@ -77,8 +77,8 @@ impl<S: Stream> Session<S> {
                 self.has_unexecuted = at < input.len();
                 break;
             }
-            let left = &input[at..];
-            let size = match self.decoder.decode(left) {
+            let remaining = &input[at..];
+            let size = match self.decoder.decode(remaining) {
                 Ok(Step::Request(size)) => size,
                 Ok(Step::Skip(size)) => {
                     at += size;
@@ -86,193 +86,195 @@ impl<S: Stream> Session<S> {
                 }
                 Ok(Step::Incomplete(_)) => break,
                 Err(error) => {
-                    turn.refuse_bytes(state, &error);
+                    turn.refuse_undecodable(state, &error);
                     return input.len();
                 }
             };
             let authenticated = state.authenticated;
-            let request = self.decoder.request(left);
+            let request = self.decoder.request(remaining);
             let next = match Command::parse(request) {
                 Ok(command) => {
-                    if turn.adds_to_gets(state, command, self.decoder.argument_in(left, 1)) {
+                    if turn.add_to_gets(state, command, self.decoder.argument_in(remaining, 1)) {
                         at += size;
                         continue;
                     }
                     let next = turn.execute(state, command);
-                    if !matches!(next, Next::Waits(_)) {
+                    if !matches!(next, Outcome::Waiting(_)) {
                         tracking::after_command(state, command);
                     }
                     next
                 }
                 Err(invalid) => {
-                    let is_line = self.decoder.argument_in(left, 0).is_none();
+                    let is_line = self.decoder.argument_in(remaining, 0).is_none();
                     turn.refuse(state, invalid, request, is_line)
                 }
             };
             match next {
-                Next::Answered => {}
-                Next::Forwarded => {
+                Outcome::Answered => {}
+                Outcome::Forwarded => {
                     at += size;
                     continue;
                 }
-                Next::Pending(pending) => {
+                Outcome::Pending(pending) => {
                     self.pending = Some(pending);
                     return at + size;
                 }
-                Next::Waits(why) => {
-                    self.waits = why;
+                Outcome::Waiting(condition) => {
+                    self.wait_condition = condition;
                     return at;
                 }
-                Next::End => return input.len(),
+                Outcome::End => return input.len(),
             }
             at += size;
             if state.authenticated != authenticated {
                 self.decoder.set_limits(state.request_limits());
             }
-            if turn.is_over() {
+            if turn.is_expired() {
                 // The turn is over although each command is short; the core serves others first.
                 self.has_unexecuted = at < input.len();
                 break;
             }
             if core.tables.shard().is_some() && at < input.len() && core.has_messages() {
-                self.waits = Waits::Others;
+                self.wait_condition = WaitCondition::CoreMessages;
                 break;
             }
         }
-        turn.answer_gets(state);
+        turn.execute_gets(state);
         at
     }
 }
 
 impl<'s, 'i> ConnectionTurn<'s, 'i> {
-    fn begin(state: &State, core: &'s Rc<Core>, snapshot: &'s Snapshot) -> ConnectionTurn<'s, 'i> {
-        let begun = Instant::now();
-        core.clients.active(&state.client, begun);
+    fn begin(
+        state: &ConnectionState,
+        core: &'s Rc<Core>,
+        snapshot: &'s Snapshot,
+    ) -> ConnectionTurn<'s, 'i> {
+        let started = Instant::now();
+        core.clients.mark_active(&state.client, started);
         ConnectionTurn {
             core,
             snapshot,
-            begun,
-            clock: begun,
+            started,
+            clock: started,
             gets: GetRun::new(),
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.clock.duration_since(self.begun) > TURN_MAX
+    fn is_expired(&self) -> bool {
+        self.clock.duration_since(self.started) > TURN_MAX
     }
 
     /// Adds a GET, whose key is in the input, to the current batch. If that is not possible, executes the batch and
     /// returns false.
     #[inline]
-    fn adds_to_gets(
+    fn add_to_gets(
         &mut self,
-        state: &mut State,
+        state: &mut ConnectionState,
         command: Command<'_>,
         key: Option<&'i [u8]>,
     ) -> bool {
         if command.id() == Id::Get
-            && (self.core.nodes.is_none() || key.is_some_and(|key| may_answer_record(state, key)))
+            && (self.core.nodes.is_none() || key.is_some_and(|key| may_serve_record(state, key)))
             && state.authenticated
             && state.transaction.is_none()
-            && state.subscribed.is_none()
+            && state.subscriptions.is_none()
             && (!self.core.tables.is_tracking() || state.client.tracker.load().is_none())
             && let Some(key) = key
         {
             let is_of_cluster = self.core.nodes.is_some();
-            let mut taken = self.gets.take(self.snapshot, key, is_of_cluster);
-            if !taken && self.gets.len > 0 {
-                self.answer_gets(state);
-                taken = self.gets.take(self.snapshot, key, is_of_cluster);
+            let mut is_added = self.gets.try_add(self.snapshot, key, is_of_cluster);
+            if !is_added && self.gets.len > 0 {
+                self.execute_gets(state);
+                is_added = self.gets.try_add(self.snapshot, key, is_of_cluster);
             }
-            if taken && self.gets.is_full() {
-                self.answer_gets(state);
+            if is_added && self.gets.is_full() {
+                self.execute_gets(state);
             }
-            return taken;
+            return is_added;
         }
-        self.answer_gets(state);
+        self.execute_gets(state);
         false
     }
 
     #[inline]
-    fn answer_gets(&mut self, state: &mut State) {
-        self.gets.answer(state, &mut self.clock);
+    fn execute_gets(&mut self, state: &mut ConnectionState) {
+        self.gets.execute(state, &mut self.clock);
     }
 
     /// Executes a command, on this core or on others.
-    fn execute(&mut self, state: &mut State, command: Command<'_>) -> Next {
-        let about = About::of(self.snapshot, command);
-        if about.has_rows()
+    fn execute(&mut self, state: &mut ConnectionState, command: Command<'_>) -> Outcome {
+        let subject = CommandSubject::of(self.snapshot, command);
+        if subject.has_rows()
             && let Some(membership) = &self.core.shared.membership
             && membership.is_refusing()
-            && self.is_refused(state, command, membership)
+            && self.refuse_if_cluster_down(state, command, membership)
         {
-            return ConnectionTurn::next(state);
+            return ConnectionTurn::outcome(state);
         }
-        if about.has_rows()
+        if subject.has_rows()
             && state.authenticated
             && let Some(refusal) = refuse_reserved_range(command)
         {
             reset_counts(state);
             mark_refused(state);
             state.refuse(refusal);
-            finish(state, command.spec, &mut self.clock, command.args());
-            return Next::Answered;
+            record_command(state, command.spec, &mut self.clock, command.args());
+            return Outcome::Answered;
         }
         if self.core.tables.is_tracking()
             && let Some(waits) = tracking::before_command(state, command)
         {
-            return Next::Waits(waits);
+            return Outcome::Waiting(waits);
         }
         // A pause also delays the commands of a server with one core.
         if self.core.tables.shard().is_some() || self.core.tables.is_paused() {
-            match place(state, self.snapshot, command, about) {
-                Placed::Here => {}
-                Placed::Forwarded => {
-                    tracking::note_reads_elsewhere(state, command, about);
-                    return Next::Forwarded;
+            match place(state, self.snapshot, command, subject) {
+                RoutingDecision::Local => {}
+                RoutingDecision::Forwarded => {
+                    tracking::note_remote_reads(state, command, subject);
+                    return Outcome::Forwarded;
                 }
-                Placed::Pending(pending) => {
-                    tracking::note_reads_elsewhere(state, command, about);
-                    return Next::Pending(pending);
+                RoutingDecision::Pending(pending) => {
+                    tracking::note_remote_reads(state, command, subject);
+                    return Outcome::Pending(pending);
                 }
-                Placed::Waits(why) => return Next::Waits(why),
-                Placed::Refused => {
-                    finish(state, command.spec, &mut self.clock, command.args());
-                    return Next::Answered;
+                RoutingDecision::Waiting(condition) => return Outcome::Waiting(condition),
+                RoutingDecision::Refused => {
+                    record_command(state, command.spec, &mut self.clock, command.args());
+                    return Outcome::Answered;
                 }
             }
         }
         reset_counts(state);
         let shared_batch = match &mut state.forwarded {
-            Some(forwarded) if command.writes() => {
-                forwarded.shared_batch_with_here(&self.core.tables)
-            }
+            Some(forwarded) if command.writes() => forwarded.join_shared_batch(&self.core.tables),
             _ => None,
         };
         let tables = &self.core.tables;
         let mark = state.output.mark();
         if let Some(pending) = tables.in_shared_batch(shared_batch, || {
-            dispatch(state, self.snapshot, command, about)
+            dispatch(state, self.snapshot, command, subject)
         }) {
-            return Next::Pending(pending);
+            return Outcome::Pending(pending);
         }
-        state.bound_whole_answer(mark, command);
-        finish(state, command.spec, &mut self.clock, command.args());
-        ConnectionTurn::next(state)
+        state.enforce_reply_limit(mark, command);
+        record_command(state, command.spec, &mut self.clock, command.args());
+        ConnectionTurn::outcome(state)
     }
 
     /// Rejects a command if this node is not a part of its cluster, or the cluster has not started. Returns whether it
     /// did.
     #[cold]
-    fn is_refused(
+    fn refuse_if_cluster_down(
         &mut self,
-        state: &mut State,
+        state: &mut ConnectionState,
         command: Command<'_>,
         membership: &Membership,
     ) -> bool {
         // A queued command is rejected when it is executed.
         let is_queued = state.transaction.is_some() && command.id() != Id::Exec;
-        let Some(why) = membership.refusal() else {
+        let Some(reason) = membership.refusal() else {
             return false;
         };
         if !state.authenticated || is_queued {
@@ -280,8 +282,8 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         }
         reset_counts(state);
         state.transaction = None;
-        state.error(Code::ClusterDown, &why);
-        finish(state, command.spec, &mut self.clock, command.args());
+        state.error(Code::ClusterDown, &reason);
+        record_command(state, command.spec, &mut self.clock, command.args());
         true
     }
 
@@ -289,38 +291,38 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
     #[cold]
     fn refuse(
         &mut self,
-        state: &mut State,
+        state: &mut ConnectionState,
         invalid: Invalid,
         request: Request<'_>,
         is_line: bool,
-    ) -> Next {
-        self.answer_gets(state);
+    ) -> Outcome {
+        self.execute_gets(state);
         if let Invalid::Unknown | Invalid::Arity(_) = invalid
             && stray_http::is_http(request, is_line)
         {
-            stray_http::end(state);
-            return Next::End;
+            stray_http::reject(state);
+            return Outcome::End;
         }
         reset_counts(state);
         refuse_invalid(state, invalid, request);
         if let Some(spec) = invalid.spec() {
-            finish(state, spec, &mut self.clock, request.args());
+            record_command(state, spec, &mut self.clock, request.args());
         }
-        ConnectionTurn::next(state)
+        ConnectionTurn::outcome(state)
     }
 
     /// Closes a connection whose bytes cannot be decoded any more.
     #[cold]
-    fn refuse_bytes(&mut self, state: &mut State, error: &ProtocolError) {
-        self.answer_gets(state);
+    fn refuse_undecodable(&mut self, state: &mut ConnectionState, error: &ProtocolError) {
+        self.execute_gets(state);
         self.core.stats.protocol_errors.add(1);
         if error.is_tls() {
-            stray_tls::tell(state);
+            stray_tls::log_warning(state);
         }
         match error.too_long() {
-            Some(bytes) if state.authenticated && self.core.is_too_long_to_keep(bytes) => {
+            Some(bytes) if state.authenticated && self.core.exceeds_client_memory(bytes) => {
                 let clients = &self.core.clients;
-                clients.note_too_large(&state.client, bytes);
+                clients.record_too_large(&state.client, bytes);
                 state.refuse(clients.limits.request_too_long(bytes));
             }
             _ => state.error(Code::BadRequest, &error.to_string()),
@@ -328,17 +330,17 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         state.closing = true;
     }
 
-    fn next(state: &State) -> Next {
+    fn outcome(state: &ConnectionState) -> Outcome {
         if state.closing {
-            Next::End
+            Outcome::End
         } else {
-            Next::Answered
+            Outcome::Answered
         }
     }
 }
 
 /// Resets the statistics of the current command.
-fn reset_counts(state: &mut State) {
+fn reset_counts(state: &mut ConnectionState) {
     state.failed = false;
     state.series = None;
     state.keys = (0, 0);

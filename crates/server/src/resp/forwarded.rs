@@ -22,11 +22,11 @@ use larder_protocol::commands::{Batch, Command};
 use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
-use super::drive::Replies;
+use super::drive::ReplySink;
 use super::incoming::{Incoming, PIECES_MAX};
-use super::nodes::Wanted;
+use super::nodes::RoutedBatch;
 use super::session::{Session, Stream};
-use super::state::State;
+use super::state::ConnectionState;
 use crate::catalog::Snapshot;
 use crate::tables::{Execution, Requests, Scope, Tables};
 
@@ -43,7 +43,7 @@ pub(super) struct Dependencies {
 /// The forwarded requests of one batch.
 pub(super) struct Forwarded {
     proto: Proto,
-    parts: Vec<Part>,
+    by_core: Vec<CoreRequests>,
     is_long: bool,
     /// The number of the journal's shared batch, if several cores write concurrently.
     shared_batch: Option<u64>,
@@ -51,7 +51,7 @@ pub(super) struct Forwarded {
 }
 
 /// The requests for one core.
-struct Part {
+struct CoreRequests {
     /// The number of the core's place.
     core: usize,
     batch: Batch,
@@ -74,7 +74,7 @@ impl Forwarded {
     pub fn new(proto: Proto) -> Forwarded {
         Forwarded {
             proto,
-            parts: Vec::new(),
+            by_core: Vec::new(),
             is_long: false,
             shared_batch: None,
             holes: Vec::new(),
@@ -82,8 +82,8 @@ impl Forwarded {
     }
 
     /// Returns whether a request to `core` must wait for the replies of the requests forwarded before it.
-    pub fn must_be_answered_first(&self, core: usize, needs: Dependencies, proto: Proto) -> bool {
-        let others = || self.parts.iter().filter(|part| part.core != core);
+    pub fn has_conflict(&self, core: usize, needs: Dependencies, proto: Proto) -> bool {
+        let others = || self.by_core.iter().filter(|part| part.core != core);
         proto != self.proto
             || (needs.reads_outputs && others().any(|part| part.writes))
             || (needs.writes && others().any(|part| part.reads_outputs))
@@ -93,11 +93,11 @@ impl Forwarded {
 
     /// Returns whether any of the requests writes.
     pub fn writes(&self) -> bool {
-        self.parts.iter().any(|part| part.writes)
+        self.by_core.iter().any(|part| part.writes)
     }
 
     /// Returns the shared batch for a write on this core that follows forwarded writes.
-    pub fn shared_batch_with_here(&mut self, tables: &Tables) -> Option<u64> {
+    pub fn join_shared_batch(&mut self, tables: &Tables) -> Option<u64> {
         if self.writes() {
             self.shared_batch
                 .get_or_insert_with(|| tables.new_shared_batch());
@@ -105,38 +105,38 @@ impl Forwarded {
         self.shared_batch
     }
 
-    fn part(&mut self, core: usize) -> usize {
-        let known = self.parts.iter().position(|part| part.core == core);
-        known.unwrap_or_else(|| {
-            self.parts.push(Part {
+    fn core_index(&mut self, core: usize) -> usize {
+        let found = self.by_core.iter().position(|part| part.core == core);
+        found.unwrap_or_else(|| {
+            self.by_core.push(CoreRequests {
                 core,
                 batch: Batch::default(),
                 writes: false,
                 reads_outputs: false,
                 versions: Vec::new(),
             });
-            self.parts.len() - 1
+            self.by_core.len() - 1
         })
     }
 
     /// Records the store versions from which a read starts. Returns false if an earlier read started from another
     /// version of the same store: its reply must arrive first.
-    pub fn names_version(
+    pub fn try_record_versions(
         &mut self,
         core: usize,
         snapshot: &Snapshot,
         command: Command<'_>,
     ) -> bool {
-        let number = self.part(core);
-        let versions = &mut self.parts[number].versions;
+        let number = self.core_index(core);
+        let versions = &mut self.by_core[number].versions;
         for key in command.keys() {
             let end = key.iter().position(|&byte| byte == b':').unwrap_or(0);
             let Some(live) = snapshot.get(&key[..end]) else {
                 continue;
             };
             let (name, version) = (live.name.as_str(), live.version_id.0);
-            match versions.iter().find(|(known, _)| known == name) {
-                Some((_, known)) if *known != version => return false,
+            match versions.iter().find(|(recorded, _)| recorded == name) {
+                Some((_, recorded)) if *recorded != version => return false,
                 Some(_) => {}
                 None => versions.push((name.to_owned(), version)),
             }
@@ -145,8 +145,8 @@ impl Forwarded {
     }
 
     pub fn add(&mut self, core: usize, at: usize, needs: Dependencies, command: Command<'_>) {
-        let number = self.part(core);
-        let part = &mut self.parts[number];
+        let number = self.core_index(core);
+        let part = &mut self.by_core[number];
         part.batch.push(command);
         part.writes |= needs.writes;
         part.reads_outputs |= needs.reads_outputs;
@@ -161,11 +161,11 @@ impl Forwarded {
 
     /// Sends the requests. Returns the future replies of each core and their positions. The caller ends the shared
     /// batch when all cores have replied.
-    pub fn send(mut self, state: &State) -> Sent {
+    pub fn send(mut self, state: &ConnectionState) -> SentRequests {
         let tables = &state.core.tables;
         let cores = state.core.shared.tables.cores();
-        let writes = |part: &&Part| part.writes && part.core < cores;
-        match self.parts.iter().filter(writes).count() {
+        let writes = |part: &&CoreRequests| part.writes && part.core < cores;
+        match self.by_core.iter().filter(writes).count() {
             // Other nodes have their own journals.
             0 => {}
             // This core's earlier writes must precede the forwarded ones in the log.
@@ -178,12 +178,12 @@ impl Forwarded {
         let writes = self.writes();
         // Exchange messages of this core's writes must precede requests that read them.
         tables.send_exchange();
-        let send = |part: Part| {
+        let send = |part: CoreRequests| {
             if state.core.nodes.is_some() {
-                let mut wanted = Wanted::of(part.batch, self.proto, &state.client);
-                wanted.shared_batch = self.shared_batch;
-                wanted.versions = part.versions;
-                return Incoming::routed(&state.core, Some(part.core as u16), wanted);
+                let mut routed_batch = RoutedBatch::of(part.batch, self.proto, &state.client);
+                routed_batch.shared_batch = self.shared_batch;
+                routed_batch.versions = part.versions;
+                return Incoming::request_owner(&state.core, Some(part.core as u16), routed_batch);
             }
             let (pieces, receiver) = mpsc::channel(PIECES_MAX);
             let requests = Requests {
@@ -193,14 +193,14 @@ impl Forwarded {
                 ticket: None,
                 execution: Execution::OneByOne,
                 shared_batch: self.shared_batch,
-                scope: Scope::Settled,
+                scope: Scope::Verified,
                 versions: Vec::new(),
                 pieces,
             };
-            Incoming::of(&state.core, part.core, requests, receiver)
+            Incoming::send(&state.core, part.core, requests, receiver)
         };
-        let incoming = self.parts.into_iter().map(send).collect();
-        Sent {
+        let incoming = self.by_core.into_iter().map(send).collect();
+        SentRequests {
             incoming,
             holes: self.holes,
             writes,
@@ -210,7 +210,7 @@ impl Forwarded {
 }
 
 /// The forwarded requests while their replies are pending.
-pub(super) struct Sent {
+pub(super) struct SentRequests {
     pub incoming: Vec<Incoming>,
     pub holes: Vec<Hole>,
     pub writes: bool,
@@ -224,7 +224,7 @@ impl<S: Stream> Session<S> {
             return Ok(());
         };
         self.state.output.has_holes = false;
-        let Sent {
+        let SentRequests {
             mut incoming,
             holes,
             writes,
@@ -233,33 +233,33 @@ impl<S: Stream> Session<S> {
         let Some(first) = holes.first().map(|hole| hole.at) else {
             return Ok(());
         };
-        let late = self.state.output.tail.split_off(first);
+        let rest = self.state.output.tail.split_off(first);
         let mut at = first;
         let limits = self.state.core.clients.limits;
-        let mut dropped = Vec::new();
+        let mut discarded = Vec::new();
         for hole in holes {
             let tail = &mut self.state.output.tail;
-            tail.extend_from_slice(&late[at - first..hole.at - first]);
+            tail.extend_from_slice(&rest[at - first..hole.at - first]);
             at = hole.at;
             let begin = tail.len();
-            let gone = || io::Error::other("a core does not answer");
+            let stopped = || io::Error::other("a core did not reply");
             let incoming = &mut incoming[hole.part];
             // Length of a discarded reply so far; 0 while the reply is kept.
             let mut too_long = 0;
             loop {
                 let tail = &mut self.state.output.tail;
-                let out = if too_long > 0 { &mut dropped } else { tail };
-                let ended = incoming.next(out).await.ok_or_else(gone)?;
-                too_long += dropped.len();
-                dropped.clear();
+                let out = if too_long > 0 { &mut discarded } else { tail };
+                let ended = incoming.next(out).await.ok_or_else(stopped)?;
+                too_long += discarded.len();
+                discarded.clear();
                 // Writes must not wait for the client to read replies, so nothing of this reply has been sent yet.
                 let tail = &mut self.state.output.tail;
-                if writes && tail.len() > limits.most() {
+                if writes && tail.len() > limits.unsent_bytes() {
                     too_long = tail.len() - begin;
                     tail.truncate(begin);
                 }
                 if !writes {
-                    self.room().await?;
+                    self.wait_for_room().await?;
                 }
                 if ended {
                     break;
@@ -267,14 +267,16 @@ impl<S: Stream> Session<S> {
             }
             match hole.writes {
                 _ if too_long == 0 => {}
-                true => self.state.refuse(limits.executed(hole.name, too_long)),
-                false => self.state.refuse(limits.too_long()),
+                true => self
+                    .state
+                    .refuse(limits.executed_reply_too_long(hole.name, too_long)),
+                false => self.state.refuse(limits.reply_too_long()),
             }
         }
-        let State {
+        let ConnectionState {
             output, gate, core, ..
         } = &mut self.state;
-        output.tail.extend_from_slice(&late[at - first..]);
+        output.tail.extend_from_slice(&rest[at - first..]);
         if let Some(shared_batch) = shared_batch {
             core.tables.end_shared_batch(shared_batch, gate);
         }

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use larder_protocol::commands::Id;
 
+use super::command_stats::record_slow;
 use super::core::CommandSeries;
-use super::count::record_slow;
-use super::reads::{get_run, is_hooked, keys_at_a_time, record};
-use super::state::State;
+use super::reads::{batch_len, find_record, get_consecutive, is_hooked};
+use super::state::ConnectionState;
 use crate::catalog::{LiveStore, Snapshot};
 
 /// Maximum number of GETs in a batch.
@@ -45,7 +45,7 @@ impl<'s, 'i> GetRun<'s, 'i> {
     /// Adds a key if it belongs to the batch's store, or if it starts a batch. Returns false otherwise. The batch must
     /// not be full. In a cluster, the key's partition may be on another node.
     #[inline]
-    pub fn take(
+    pub fn try_add(
         &mut self,
         snapshot: &'s Snapshot,
         redis_key: &'i [u8],
@@ -56,7 +56,7 @@ impl<'s, 'i> GetRun<'s, 'i> {
             && !key.is_empty()
             && !is_hooked(key)
         {
-            if is_of_cluster && !live.version.holds(key) {
+            if is_of_cluster && !live.version.has_partition_of(key) {
                 return false;
             }
             self.keys[self.len] = key;
@@ -67,20 +67,20 @@ impl<'s, 'i> GetRun<'s, 'i> {
             return false;
         }
         self.live = None;
-        let Some((live, key)) = record(snapshot, redis_key) else {
+        let Some((live, key)) = find_record(snapshot, redis_key) else {
             return false;
         };
-        let apart = !live.version.is_resident() || live.has_large_values();
-        if key.is_empty() || apart || is_hooked(key) {
+        let is_unbatchable = !live.version.is_resident() || live.has_large_values();
+        if key.is_empty() || is_unbatchable || is_hooked(key) {
             return false;
         }
-        if is_of_cluster && !live.version.holds(key) {
+        if is_of_cluster && !live.version.has_partition_of(key) {
             return false;
         }
         self.live = Some(live);
         self.prefix = &redis_key[..redis_key.len() - key.len()];
         self.series = None;
-        self.len_max = keys_at_a_time(live, RUN_MAX);
+        self.len_max = batch_len(live, RUN_MAX);
         self.keys[0] = key;
         self.len = 1;
         true
@@ -88,32 +88,32 @@ impl<'s, 'i> GetRun<'s, 'i> {
 
     /// Executes the batch and appends the replies.
     #[inline]
-    pub fn answer(&mut self, state: &mut State, clock: &mut Instant) {
+    pub fn execute(&mut self, state: &mut ConnectionState, clock: &mut Instant) {
         let Some(live) = self.live else { return };
         if self.len == 0 {
             return;
         }
         let keys = &self.keys[..std::mem::take(&mut self.len)];
         if let Some(hot) = &state.core.hot {
-            hot.read(&live.name, keys);
+            hot.record(&live.name, keys);
         }
-        let (absent, intact) = get_run(state, live, keys);
+        let (absent, intact) = get_consecutive(state, live, keys);
         let now = Instant::now();
-        let took = now - std::mem::replace(clock, now);
+        let elapsed = now - std::mem::replace(clock, now);
         let core = &state.core;
         let store = self
             .series
             .get_or_insert_with(|| core.store_series(live.name.as_str()));
         let series = store.of(&core.stats, Id::Get);
-        series.record(keys.len() as u64, took);
+        series.record(keys.len() as u64, elapsed);
         series.record_keys(keys.len() as u64, absent);
         if !intact {
             series.record_error();
         }
         state.client.set_last_command(Id::Get as usize);
-        if core.shared.stats.is_slow(took) {
+        if core.shared.stats.is_slow(elapsed) {
             let redis_key = [self.prefix, keys[0]].concat();
-            record_slow(state, took, [&b"GET"[..], &redis_key].into_iter());
+            record_slow(state, elapsed, [&b"GET"[..], &redis_key].into_iter());
         }
     }
 }

@@ -30,13 +30,13 @@ impl Greeting {
 }
 
 /// Returns whether a request contains a password whose check is delayed by the rate limit.
-pub(super) fn must_wait(shared: &Shared, client: &Client, request: Request<'_>) -> bool {
+pub(super) fn is_throttled(shared: &Shared, client: &Client, request: Request<'_>) -> bool {
     let name = request.arg(0);
-    let gives_password = name.eq_ignore_ascii_case(b"AUTH")
+    let has_password = name.eq_ignore_ascii_case(b"AUTH")
         || (name.eq_ignore_ascii_case(b"HELLO") && request.len() > 2);
-    gives_password
+    has_password
         && !shared.password().is_none()
-        && !shared.guesses.wait(client.addr.ip()).is_zero()
+        && !shared.guess_limiter.wait(client.addr.ip()).is_zero()
 }
 
 /// Checks the password of AUTH.
@@ -55,8 +55,8 @@ pub(super) fn auth(shared: &Shared, client: &Client, request: Request<'_>) -> Re
 /// Checks a user name and password. As in Redis, the user `default` needs no password if none is configured.
 fn log_in(shared: &Shared, client: &Client, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
     let expected = shared.password();
-    let is_right = user == b"default" && (expected.is_none() || expected.is(password));
-    match shared.guesses.judge(client.addr.ip(), is_right) {
+    let is_correct = user == b"default" && (expected.is_none() || expected.matches(password));
+    match shared.guess_limiter.check(client.addr.ip(), is_correct) {
         Ok(()) => Ok(()),
         Err(Error::WrongPassword) => Err((Code::WrongPassword, WRONG_PASSWORD.to_owned())),
         Err(error) => Err((error.code(), error.to_string())),

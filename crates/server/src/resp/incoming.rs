@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::core::Core;
-use super::nodes::{Routed, Wanted};
+use super::nodes::{BatchRouter, RoutedBatch};
 use crate::clients::{Client, Limits};
 use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
@@ -24,27 +24,31 @@ pub(super) const PIECES_MAX: usize = 4;
 pub(super) struct Incoming {
     source: Source,
     bytes: Vec<u8>,
-    at: usize,
+    consumed: usize,
     ends: VecDeque<usize>,
     moments: Vec<Option<(u64, u64)>>,
     changes: Vec<LogEntry>,
     limits: Limits,
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 enum Source {
     /// A core of this node, whichever rows it owns.
     Core(mpsc::Receiver<ReplyPiece>),
     /// In a cluster, the owner of the keys.
-    Owner(Box<Routed>),
+    Owner(Box<BatchRouter>),
 }
 
 impl Incoming {
     /// In a cluster, forwards requests to the owner of their keys. `place` is the owner, if it is already known.
-    pub fn routed(core: &Rc<Core>, place: Option<u16>, wanted: Wanted) -> Incoming {
+    pub fn request_owner(
+        core: &Rc<Core>,
+        place: Option<u16>,
+        routed_batch: RoutedBatch,
+    ) -> Incoming {
         // This core's earlier writes must precede the forwarded ones in the log.
         core.tables.commit();
-        let routed = Routed::ask(core, place, wanted);
+        let routed = BatchRouter::start(core, place, routed_batch);
         Incoming::new(core, Source::Owner(Box::new(routed)))
     }
 
@@ -52,32 +56,32 @@ impl Incoming {
         Incoming {
             source,
             bytes: Vec::new(),
-            at: 0,
+            consumed: 0,
             ends: VecDeque::new(),
             moments: Vec::new(),
             changes: Vec::new(),
             limits: core.clients.limits,
-            until: None,
+            deadline: None,
         }
     }
 
     /// Sets the deadline: replies that arrive later are not waited for.
-    pub fn until(mut self, until: Option<Instant>) -> Incoming {
-        self.until = until;
+    pub fn with_deadline(mut self, until: Option<Instant>) -> Incoming {
+        self.deadline = until;
         self
     }
 
     /// Returns the reason if none of the requests was executed.
-    pub fn not_done(&self) -> Option<&str> {
+    pub fn rejection(&self) -> Option<&str> {
         match &self.source {
             Source::Core(_) => None,
-            Source::Owner(routed) => routed.not_done(),
+            Source::Owner(routed) => routed.rejection(),
         }
     }
 
     /// Sends requests to a core of this node. In a cluster, `epoch` is that of the map by which they were divided.
     #[allow(clippy::too_many_arguments, reason = "one call")]
-    pub fn ask(
+    pub fn request_core(
         core: &Core,
         to: usize,
         batch: Batch,
@@ -97,17 +101,17 @@ impl Incoming {
             shared_batch: None,
             scope: match (ticket, &core.nodes) {
                 (None, Some(_)) => Scope::Core { epoch },
-                _ => Scope::Settled,
+                _ => Scope::Verified,
             },
             versions: Vec::new(),
             pieces,
         };
         // This core's earlier writes must precede the forwarded ones in the log.
         core.tables.commit();
-        Incoming::of(core, to, requests, receiver)
+        Incoming::send(core, to, requests, receiver)
     }
 
-    pub fn of(
+    pub fn send(
         core: &Core,
         to: usize,
         requests: Requests,
@@ -122,26 +126,26 @@ impl Incoming {
     pub async fn next(&mut self, out: &mut Vec<u8>) -> Option<bool> {
         loop {
             if let Some(end) = self.ends.pop_front() {
-                out.extend_from_slice(&self.bytes[self.at..end]);
-                self.at = end;
+                out.extend_from_slice(&self.bytes[self.consumed..end]);
+                self.consumed = end;
                 return Some(true);
             }
-            if self.at < self.bytes.len() {
-                out.extend_from_slice(&self.bytes[self.at..]);
-                self.at = self.bytes.len();
+            if self.consumed < self.bytes.len() {
+                out.extend_from_slice(&self.bytes[self.consumed..]);
+                self.consumed = self.bytes.len();
                 return Some(false);
             }
-            let answer = match &mut self.source {
-                Source::Core(receiver) => match self.until {
+            let piece = match &mut self.source {
+                Source::Core(receiver) => match self.deadline {
                     None => receiver.recv().await?,
                     Some(until) => timeout_at(until, receiver.recv()).await.ok()??,
                 },
                 Source::Owner(routed) => routed.next().await?,
             };
-            let ReplyPiece { bytes, ends, .. } = answer;
-            self.moments.push(answer.moment);
-            self.changes.extend(answer.changes);
-            (self.bytes, self.at, self.ends) = (bytes, 0, ends.into());
+            let ReplyPiece { bytes, ends, .. } = piece;
+            self.moments.push(piece.moment);
+            self.changes.extend(piece.changes);
+            (self.bytes, self.consumed, self.ends) = (bytes, 0, ends.into());
         }
     }
 
@@ -162,13 +166,13 @@ impl Incoming {
         let mut reply = Vec::new();
         let mut is_too_long = false;
         while !self.next(&mut reply).await? {
-            if reply.len() > self.limits.answer() {
+            if reply.len() > self.limits.reply_bytes() {
                 is_too_long = true;
                 reply.clear();
             }
         }
         if is_too_long {
-            reply = self.limits.too_long_reply();
+            reply = self.limits.encode_reply_too_long();
         }
         Some(reply)
     }

@@ -18,26 +18,26 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::core::Core;
-use super::loading::{Responder, Waiting};
-use super::nodes::{self, Nodes, keep_in_touch, take_arrivals};
+use super::loading::{LoadingConnection, Responder};
+use super::nodes::{self, Nodes, keep_connected, receive_arrivals};
 use super::remote;
-use super::secured;
 use super::session;
-use super::spaces::aside;
-use super::tables::{anywhere, follow_definitions};
+use super::spaces::offload;
+use super::tables::{execute_on_owners, follow_definitions};
+use super::tls_connection;
 use crate::clients::{Client, Clients, Limits};
 use crate::cluster::{self, Tls};
 use crate::descriptors::Purpose;
 use crate::membership::Membership;
 use crate::stats::thread_count;
-use crate::tables::{self, CoreMessage, OpenError, Opening, Tables};
+use crate::tables::{self, CoreMessage, OpenError, OpeningChannels, Tables};
 use crate::{Error, Shared};
 
 const BACKLOG: i32 = 4096;
 /// Maximum number of messages of other cores processed per turn of a core's loop.
-const MESSAGES_A_TURN: usize = 16;
+const MESSAGES_PER_TURN: usize = 16;
 /// The error for a connection above the limit, in Redis's words.
-pub(super) const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+pub(super) const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// Bound sockets, one per thread, that do not accept connections yet.
 pub struct RespListeners {
@@ -56,22 +56,22 @@ impl RespListeners {
 /// # Errors
 /// [`Error::Io`], with the address and a correction.
 pub fn bind(config: &ServerConfig) -> Result<RespListeners, Error> {
-    let wanted = &config.server.resp;
-    let refused = |error: io::Error| {
+    let address = &config.server.resp;
+    let bind_error = |error: io::Error| {
         Error::Io(format!(
-            "cannot listen on {wanted} (server.resp): {error}; stop what uses that port, or choose another with --resp"
+            "cannot listen on {address} (server.resp): {error}; stop what uses that port, or choose another with --resp"
         ))
     };
-    let addr = wanted.to_socket_addrs().map_err(refused)?.next();
-    let addr = addr.ok_or_else(|| refused(io::Error::other("the name has no address")))?;
+    let addr = address.to_socket_addrs().map_err(bind_error)?.next();
+    let addr = addr.ok_or_else(|| bind_error(io::Error::other("the name has no address")))?;
     if addr.port() != 0 {
         // With SO_REUSEPORT, a second server would silently share the port. Binding it exclusively first detects that.
-        drop(listen(addr, false).map_err(refused)?);
+        drop(listen(addr, false).map_err(bind_error)?);
     }
-    let mut listeners = vec![listen(addr, true).map_err(refused)?];
-    let addr = listeners[0].local_addr().map_err(refused)?;
+    let mut listeners = vec![listen(addr, true).map_err(bind_error)?];
+    let addr = listeners[0].local_addr().map_err(bind_error)?;
     for _ in 1..thread_count(config) {
-        listeners.push(listen(addr, true).map_err(refused)?);
+        listeners.push(listen(addr, true).map_err(bind_error)?);
     }
     Ok(RespListeners { listeners, addr })
 }
@@ -96,11 +96,11 @@ pub struct RespThreads {
     threads: Vec<JoinHandle<()>>,
     /// One channel per thread. Sending starts the thread's service, beginning with these connections; dropping the
     /// channel ends a thread that does not serve yet.
-    begin: Vec<Sender<Vec<Waiting>>>,
+    start_senders: Vec<Sender<Vec<LoadingConnection>>>,
 }
 
 /// The result of opening a core's part of the tables, with the core's index.
-type Opened = (usize, Result<(), OpenError>);
+type OpenResult = (usize, Result<(), OpenError>);
 
 /// A server that answers LOADING and does not serve yet.
 pub struct Starting {
@@ -114,14 +114,14 @@ pub struct Starting {
 ///
 /// # Errors
 /// [`Error::Io`] if the system cannot create a thread.
-pub fn begin(shared: Arc<Shared>, listeners: RespListeners) -> Result<Starting, Error> {
+pub fn start_loading(shared: Arc<Shared>, listeners: RespListeners) -> Result<Starting, Error> {
     let clients = Arc::new(Clients::new(
-        Limits::of(&shared.config),
+        Limits::from_config(&shared.config),
         shared.stats.clients.clone(),
     ));
     let responder = Responder::spawn(&shared, &clients, listeners.listeners.iter());
     Ok(Starting {
-        responder: responder.map_err(no_thread)?,
+        responder: responder.map_err(thread_error)?,
         shared,
         listeners,
         clients,
@@ -131,7 +131,7 @@ pub fn begin(shared: Arc<Shared>, listeners: RespListeners) -> Result<Starting, 
 impl Starting {
     /// Stops without serving.
     pub fn abandon(self) {
-        self.responder.end();
+        self.responder.finish();
     }
 
     /// Starts a thread per listener. Returns once all threads have opened their part of the tables and serve.
@@ -156,45 +156,45 @@ impl Starting {
         let mut started = RespThreads {
             stopping,
             threads: Vec::new(),
-            begin: Vec::new(),
+            start_senders: Vec::new(),
         };
-        let (opened, opens) = channel();
+        let (opened, open_results) = channel();
         let parts = listeners
             .listeners
             .into_iter()
-            .zip(Opening::of_cores(cores));
+            .zip(OpeningChannels::for_cores(cores));
         for (index, (listener, opening)) in parts.enumerate() {
-            let (begin, begins) = channel();
+            let (start_sender, start_signal) = channel();
             let peers = peers.as_ref().map(TcpListener::try_clone).transpose();
-            let seat = Seat {
+            let seat = CoreThread {
                 index,
                 shared: shared.clone(),
                 clients: clients.clone(),
                 listener,
                 // Each core accepts connections of any core, and forwards those for other cores.
-                between_nodes: (tls.clone(), peers.map_err(no_thread)?),
+                peer_access: (tls.clone(), peers.map_err(thread_error)?),
                 stop: stop.clone(),
             };
             let opened = opened.clone();
-            let run = move || seat.live(opening, opened, &begins);
+            let run = move || seat.run(opening, opened, &start_signal);
             let supervisor = &shared.supervisor;
             let thread = supervisor.spawn(&format!("resp-{index}"), run);
-            started.threads.push(thread.map_err(no_thread)?);
-            started.begin.push(begin);
+            started.threads.push(thread.map_err(thread_error)?);
+            started.start_senders.push(start_sender);
         }
         drop(opened);
-        let all_opened = all_opened(&opens, cores);
-        let mut waiting = responder.end();
+        let all_opened = wait_until_opened(&open_results, cores);
+        let mut waiting = responder.finish();
         if let Err(error) = all_opened {
-            started.begin.clear();
+            started.start_senders.clear();
             started.join();
             // A panic message is more informative than the end of a thread.
             return Err(shared.supervisor.failure().map_or(error, Error::Io));
         }
-        for (index, begin) in started.begin.drain(..).enumerate() {
+        for (index, start_sender) in started.start_senders.drain(..).enumerate() {
             let share = waiting.len() / (cores - index);
             // An error means that the thread has failed, which the supervisor reports.
-            let _ = begin.send(waiting.split_off(waiting.len() - share));
+            let _ = start_sender.send(waiting.split_off(waiting.len() - share));
         }
         // Only now, because a failed start must never have been ready.
         shared.loading.end();
@@ -202,13 +202,13 @@ impl Starting {
     }
 }
 
-fn no_thread(error: io::Error) -> Error {
+fn thread_error(error: io::Error) -> Error {
     Error::Io(format!("cannot start a thread for server.resp: {error}"))
 }
 
 /// Waits until every core has opened its part, or has ended.
-fn all_opened(opens: &Receiver<Opened>, cores: usize) -> Result<(), Error> {
-    let mut results: Vec<Opened> = opens.iter().collect();
+fn wait_until_opened(open_results: &Receiver<OpenResult>, cores: usize) -> Result<(), Error> {
+    let mut results: Vec<OpenResult> = open_results.iter().collect();
     results.sort_by_key(|(index, _)| *index);
     let is_complete = results.len() == cores;
     let mut failed = results.into_iter().filter_map(|(_, result)| result.err());
@@ -242,30 +242,30 @@ impl RespThreads {
 }
 
 /// The initial state of a serving thread.
-struct Seat {
+struct CoreThread {
     index: usize,
     shared: Arc<Shared>,
     clients: Arc<Clients>,
     listener: TcpListener,
-    between_nodes: (Option<Tls>, Option<TcpListener>),
+    peer_access: (Option<Tls>, Option<TcpListener>),
     stop: watch::Receiver<bool>,
 }
 
-impl Seat {
+impl CoreThread {
     /// Runs a serving thread: opens its part of the tables, waits until the other threads have opened theirs, serves,
     /// and closes its part when all its sessions have ended.
-    fn live(
+    fn run(
         self,
-        opening: Opening,
-        opened: Sender<Opened>,
-        begins: &Receiver<Vec<Waiting>>,
+        opening: OpeningChannels,
+        opened: Sender<OpenResult>,
+        start_signal: &Receiver<Vec<LoadingConnection>>,
     ) -> Result<(), Error> {
-        let Seat {
+        let CoreThread {
             index,
             shared,
             clients,
             listener,
-            between_nodes: (tls, peers),
+            peer_access: (tls, peers),
             stop,
         } = self;
         shared.supervisor.watch_this_thread();
@@ -279,17 +279,19 @@ impl Seat {
         let _ = opened.send((index, result));
         drop(opened);
         // Without a message, the server does not start.
-        let (Some(tables), Ok(waiting)) = (tables, begins.recv()) else {
+        let (Some(tables), Ok(waiting)) = (tables, start_signal.recv()) else {
             return Ok(());
         };
         let disk_threads = shared.config.server.disk_threads as usize;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Threads for large search results, in addition to those that read from disk.
-            .max_blocking_threads(disk_threads.div_ceil(shared.tables.cores()) + aside::THREADS)
+            .max_blocking_threads(
+                disk_threads.div_ceil(shared.tables.cores()) + offload::OFFLOAD_THREADS,
+            )
             .thread_name(format!("disk-{index}"))
             .build_local(LocalOptions::default())
-            .map_err(no_thread)?;
+            .map_err(thread_error)?;
         let nodes = Nodes::of(&shared, index, tls);
         let core = Core::new(index, shared, clients, tables.clone(), nodes);
         runtime.block_on(serve(core, listener, waiting, peers, stop))?;
@@ -303,14 +305,17 @@ impl Seat {
 pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver<CoreMessage>) {
     let tables = &core.tables;
     let limits = core.clients.limits;
-    tables.set_held_limits(limits.each, limits.all / core.shared.tables.cores());
+    tables.set_held_limits(
+        limits.per_client_bytes,
+        limits.total_bytes / core.shared.tables.cores(),
+    );
     tokio::task::spawn_local(tables.clone().run_maintenance());
     tokio::task::spawn_local(tables.clone().run_every_second());
     if tables.is_replicated() {
         tokio::task::spawn_local(tables.clone().run_replication());
     }
     if tables.shard().is_some() {
-        tokio::task::spawn_local(tables.clone().expire());
+        tokio::task::spawn_local(tables.clone().run_expiry());
     }
     let limit = core.shared.config.tables.memory.0;
     if limit > 0 {
@@ -319,13 +324,13 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
     }
     let core = core.clone();
     tokio::task::spawn_local(async move {
-        let mut taken = 0;
+        let mut handled = 0;
         while let Some(message) = messages.recv().await {
-            core.shared.tables.taken(core.index);
+            core.shared.tables.record_received(core.index);
             let is_large = matches!(&message, CoreMessage::Postgres(update) if update.is_large());
-            take(&core, message);
-            taken += 1;
-            if is_large || taken % MESSAGES_A_TURN == 0 {
+            handle_message(&core, message);
+            handled += 1;
+            if is_large || handled % MESSAGES_PER_TURN == 0 {
                 tokio::task::yield_now().await;
             }
         }
@@ -347,7 +352,7 @@ fn start_node_tasks(
     tokio::task::spawn_local(tables.clone().watch_conversations());
     if core.index == 0 {
         tokio::task::spawn_local(follow_definitions(tables.clone()));
-        tokio::task::spawn_local(keep_in_touch(core.shared.clone(), nodes.peers.clone()));
+        tokio::task::spawn_local(keep_connected(core.shared.clone(), nodes.peers.clone()));
     }
     let listener = peers.map(|peers| {
         peers.set_nonblocking(true)?;
@@ -358,20 +363,20 @@ fn start_node_tasks(
     if let Some(listener) = listener.transpose().map_err(failed)? {
         tokio::task::spawn_local(cluster::accept(nodes.net.clone(), listener));
     }
-    tokio::task::spawn_local(take_arrivals(core.clone(), nodes));
+    tokio::task::spawn_local(receive_arrivals(core.clone(), nodes));
     Ok(())
 }
 
-fn take(core: &Rc<Core>, message: CoreMessage) {
+fn handle_message(core: &Rc<Core>, message: CoreMessage) {
     let tables = &core.tables;
     match message {
         CoreMessage::Exchange { from, messages } => tables.receive(from, messages),
         CoreMessage::Requests(requests) => remote::execute(core, requests),
-        CoreMessage::Ask { command, answer } => {
+        CoreMessage::Execute { command, answer } => {
             let core = core.clone();
             tokio::task::spawn_local(async move {
-                let client = core.clients.of_other_node(core.index, None);
-                let reply = anywhere(&core, &client, command).await;
+                let client = core.clients.new_remote(core.index, None);
+                let reply = execute_on_owners(&core, &client, command).await;
                 // An error means that the receiver is gone.
                 let _ = answer.send(reply);
             });
@@ -388,13 +393,15 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
         CoreMessage::View(view) => tables.receive_view(view),
         CoreMessage::FromReader(from) => tables.receive_from_reader(from),
         CoreMessage::ToReader { link, exchange } => tables.send_over(link, exchange),
-        CoreMessage::ReaderGone {
+        CoreMessage::ReaderDisconnected {
             via,
             forgotten_after_ms,
-        } => tables.readers_gone(via, forgotten_after_ms),
+        } => tables.record_readers_disconnected(via, forgotten_after_ms),
         CoreMessage::FromOwner(from) => tables.receive_from_owner(&from),
-        CoreMessage::ToOwner { link, replicate } => tables.replicate_over(link, replicate),
-        CoreMessage::OwnerGone { node, link } => tables.replication_owner_gone(node, link),
+        CoreMessage::ToOwner { link, replicate } => tables.send_answer_over(link, replicate),
+        CoreMessage::OwnerDisconnected { node, link } => {
+            tables.replication_owner_disconnected(node, link)
+        }
         CoreMessage::EndLink { link, why } => tables.end_accepted(link, why),
         CoreMessage::OwnerLost { from, upto } => tables.owner_lost(from, upto),
         CoreMessage::Settlement { from, settlement } => tables.receive_settlement(from, settlement),
@@ -408,7 +415,7 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
 async fn serve(
     core: Core,
     listener: TcpListener,
-    waiting: Vec<Waiting>,
+    waiting: Vec<LoadingConnection>,
     peers: Option<TcpListener>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
@@ -417,10 +424,10 @@ async fn serve(
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
     let core = Rc::new(core);
     let turns = core.clone();
-    tokio::task::spawn_local(async move { turns.shared.turns.note_forever(turns.index).await });
+    tokio::task::spawn_local(async move { turns.shared.turns.run_heartbeat(turns.index).await });
     if let Some(messages) = core.shared.tables.take_receiver(core.index) {
         start_table_tasks(&core, messages);
-        tokio::task::spawn_local(super::spaces::follow_drift(core.clone()));
+        tokio::task::spawn_local(super::spaces::recut_on_drift(core.clone()));
     }
     if let Some(nodes) = core.nodes.clone() {
         start_node_tasks(&core, nodes, peers)?;
@@ -429,7 +436,7 @@ async fn serve(
         tokio::task::spawn_local(close_overdue_clients(core.clone()));
     }
     for waiting in waiting {
-        take_over(&core, waiting);
+        adopt(&core, waiting);
     }
     tokio::select! {
         () = accept(&core, &listener) => {}
@@ -459,8 +466,8 @@ async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {
             Ok((stream, addr)) => admit(core, stream, addr),
             Err(error) => {
                 // No descriptors or memory are left: open connections continue, and new ones wait in the backlog.
-                if let Some(times) = core.clients.unaccepted.note() {
-                    tracing::warn!(%error, times, "cannot accept a connection; it is tried again 20 times a second");
+                if let Some(times) = core.clients.unaccepted_log.note() {
+                    tracing::warn!(%error, times, "cannot accept a connection; the server retries 20 times per second");
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -476,7 +483,9 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
         && core.shared.descriptors.allow(Purpose::Resp, &stream)
     {
         let (core, tls) = (core.clone(), tls.clone());
-        tokio::task::spawn_local(async move { secured::run(core, &tls, stream, addr).await });
+        tokio::task::spawn_local(
+            async move { tls_connection::run(core, &tls, stream, addr).await },
+        );
         return;
     }
     match open(core, &stream, addr) {
@@ -485,14 +494,14 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
         }
         None => {
             // The socket's buffer is empty, so this does not block. It fails only if the client is gone.
-            let _ = stream.try_write(TOO_MANY);
+            let _ = stream.try_write(TOO_MANY_CLIENTS);
         }
     }
 }
 
 /// Serves a connection that was previously answered with LOADING.
-fn take_over(core: &Rc<Core>, waiting: Waiting) {
-    let Waiting {
+fn adopt(core: &Rc<Core>, waiting: LoadingConnection) {
+    let LoadingConnection {
         stream,
         client,
         greeting,

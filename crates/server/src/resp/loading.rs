@@ -26,25 +26,25 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::describe::info_while_loading;
-use super::dispatch::no_password;
+use super::dispatch::authentication_required;
 use super::greeting::{self, Greeting};
-use super::listen::TOO_MANY;
+use super::listen::TOO_MANY_CLIENTS;
 use crate::Shared;
 use crate::clients::{Client, Clients};
 use crate::descriptors::Purpose;
 use crate::error::{Error, Refusal};
 
 /// Redis's text.
-const MESSAGE: &str = "Redis is loading the dataset in memory";
+const LOADING_MESSAGE: &str = "Redis is loading the dataset in memory";
 /// Maximum size of an incomplete request; a larger one closes its connection.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 16 << 10;
 /// Maximum time for the closing handshake of a TLS connection.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
-const PLAIN: &[u8] = b"-ERR this port speaks TLS only (server.tls_cert is set)\r\n";
+const PLAINTEXT_ERROR: &[u8] = b"-ERR this port requires TLS (server.tls_cert is set)\r\n";
 
 /// A connection that waits for the server to be ready.
-pub(super) struct Waiting {
+pub(super) struct LoadingConnection {
     pub stream: TcpStream,
     pub client: Arc<Client>,
     pub greeting: Greeting,
@@ -53,7 +53,7 @@ pub(super) struct Waiting {
 /// Answers RESP clients before the server is ready.
 pub(super) struct Responder {
     stop: watch::Sender<bool>,
-    waiting: Arc<Mutex<Vec<Waiting>>>,
+    waiting: Arc<Mutex<Vec<LoadingConnection>>>,
     thread: JoinHandle<()>,
 }
 
@@ -95,7 +95,7 @@ impl Responder {
     }
 
     /// Stops accepting connections, and returns the open ones that wait for the server.
-    pub fn end(self) -> Vec<Waiting> {
+    pub fn finish(self) -> Vec<LoadingConnection> {
         self.stop.send_replace(true);
         // The supervisor reports a panic.
         let _ = self.thread.join();
@@ -108,7 +108,7 @@ struct Connections {
     shared: Arc<Shared>,
     clients: Arc<Clients>,
     stopped: watch::Receiver<bool>,
-    waiting: Arc<Mutex<Vec<Waiting>>>,
+    waiting: Arc<Mutex<Vec<LoadingConnection>>>,
 }
 
 impl Connections {
@@ -136,10 +136,10 @@ impl Connections {
                 Some(_) = open.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, addr)) if self.shared.descriptors.allow(Purpose::Resp, &stream) => {
-                        open.spawn_local(self.clone().connection(stream, addr));
+                        open.spawn_local(self.clone().serve_connection(stream, addr));
                     }
                     // The remaining descriptors are reserved for files.
-                    Ok((stream, _)) => refuse(&stream),
+                    Ok((stream, _)) => reject_excess(&stream),
                     // No descriptors or memory are left: retry after a delay.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
@@ -148,18 +148,18 @@ impl Connections {
         while open.join_next().await.is_some() {}
     }
 
-    async fn connection(self: Rc<Self>, stream: tokio::net::TcpStream, addr: SocketAddr) {
+    async fn serve_connection(self: Rc<Self>, stream: tokio::net::TcpStream, addr: SocketAddr) {
         let stopped = self.stopped.clone();
         let (fd, local_addr) = (stream.as_raw_fd(), stream.local_addr().unwrap_or(addr));
         // Errors mean that the client is gone, so they are ignored.
         if let Some(tls) = &self.shared.client_tls {
             let mut at_end = stopped.clone();
             tokio::select! {
-                accepted = tls.accept(stream, addr.ip(), PLAIN, |stream| stream) => {
+                accepted = tls.accept(stream, addr.ip(), PLAINTEXT_ERROR, |stream| stream) => {
                     if let Some(mut stream) = accepted
-                        && let Some(entry) = self.enter(fd, addr, local_addr)
+                        && let Some(entry) = self.register(fd, addr, local_addr)
                     {
-                        let _ = self.talk(&entry.0).answer(&mut stream, stopped).await;
+                        let _ = self.dialog(&entry.0).serve(&mut stream, stopped).await;
                         drop(entry);
                         // A client that reads nothing must not delay the startup.
                         let _ = tokio::time::timeout(SHUTDOWN_MAX, stream.shutdown()).await;
@@ -170,17 +170,17 @@ impl Connections {
             return;
         }
         let mut stream = stream;
-        let Some(entry) = self.enter(fd, addr, local_addr) else {
-            return refuse(&stream);
+        let Some(entry) = self.register(fd, addr, local_addr) else {
+            return reject_excess(&stream);
         };
-        let mut talk = self.talk(&entry.0);
-        if let Ok(true) = talk.answer(&mut stream, stopped).await {
-            let greeting = talk.greeting;
+        let mut dialog = self.dialog(&entry.0);
+        if let Ok(true) = dialog.serve(&mut stream, stopped).await {
+            let greeting = dialog.greeting;
             if let Ok(stream) = stream.into_std() {
                 let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                waiting.push(Waiting {
+                waiting.push(LoadingConnection {
                     stream,
-                    client: entry.keep(),
+                    client: entry.hand_over(),
                     greeting,
                 });
             }
@@ -188,14 +188,19 @@ impl Connections {
     }
 
     /// Registers a connection, unless the limit is reached.
-    fn enter(&self, fd: RawFd, addr: SocketAddr, local_addr: SocketAddr) -> Option<Entry> {
+    fn register(
+        &self,
+        fd: RawFd,
+        addr: SocketAddr,
+        local_addr: SocketAddr,
+    ) -> Option<ConnectionEntry> {
         let max = self.shared.descriptors.resp_connections() as usize;
         let client = self.clients.open(max, 0, fd, addr, local_addr)?;
-        Some(Entry(client, Some(self.clients.clone())))
+        Some(ConnectionEntry(client, Some(self.clients.clone())))
     }
 
-    fn talk<'a>(&'a self, client: &'a Client) -> Talk<'a> {
-        Talk {
+    fn dialog<'a>(&'a self, client: &'a Client) -> Dialog<'a> {
+        Dialog {
             shared: &self.shared,
             client,
             greeting: Greeting::new(&self.shared),
@@ -204,21 +209,21 @@ impl Connections {
 }
 
 /// Sends a connection beyond the limit its reply. The socket's buffer is empty, so this does not wait; an error means that the client has gone.
-fn refuse(stream: &tokio::net::TcpStream) {
-    let _ = stream.try_write(TOO_MANY);
+fn reject_excess(stream: &tokio::net::TcpStream) {
+    let _ = stream.try_write(TOO_MANY_CLIENTS);
 }
 
 /// A connection's registration. It is removed before the socket closes, unless the connection is handed over.
-struct Entry(Arc<Client>, Option<Arc<Clients>>);
+struct ConnectionEntry(Arc<Client>, Option<Arc<Clients>>);
 
-impl Entry {
-    fn keep(mut self) -> Arc<Client> {
+impl ConnectionEntry {
+    fn hand_over(mut self) -> Arc<Client> {
         self.1 = None;
         self.0.clone()
     }
 }
 
-impl Drop for Entry {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         if let Some(clients) = &self.1 {
             clients.close(&self.0);
@@ -227,16 +232,16 @@ impl Drop for Entry {
 }
 
 /// The dialog on one connection.
-struct Talk<'a> {
+struct Dialog<'a> {
     shared: &'a Shared,
     client: &'a Client,
     greeting: Greeting,
 }
 
-impl Talk<'_> {
+impl Dialog<'_> {
     /// Answers the requests of a connection. Returns true when loading has ended between two requests, so that the
     /// connection can be handed over.
-    async fn answer(
+    async fn serve(
         &mut self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         mut stopped: watch::Receiver<bool>,
@@ -257,33 +262,36 @@ impl Talk<'_> {
                 }
                 _ = stopped.wait_for(|stopped| *stopped) => return Ok(input.is_empty()),
             }
-            let mut taken = 0;
-            let mut quits = false;
-            while !quits {
-                let rest = &input[taken..];
+            let mut consumed = 0;
+            let mut is_closing = false;
+            while !is_closing {
+                let rest = &input[consumed..];
                 match decoder.decode(rest) {
                     Ok(Step::Request(size)) => {
                         let request = decoder.request(rest);
-                        if greeting::must_wait(self.shared, self.client, request) {
-                            let turn = self.shared.guesses.wait_for_turn(self.client.addr.ip());
+                        if greeting::is_throttled(self.shared, self.client, request) {
+                            let turn = self
+                                .shared
+                                .guess_limiter
+                                .wait_for_turn(self.client.addr.ip());
                             tokio::select! {
                                 () = turn => {}
                                 _ = stopped.wait_for(|stopped| *stopped) => return Ok(false),
                             }
                         }
-                        quits = self.execute(request, &mut output);
-                        taken += size;
+                        is_closing = self.execute(request, &mut output);
+                        consumed += size;
                     }
-                    Ok(Step::Skip(size)) => taken += size,
+                    Ok(Step::Skip(size)) => consumed += size,
                     Ok(Step::Incomplete(_)) => break,
                     Err(error) => {
                         self.encoder(&mut output)
                             .error(Code::BadRequest, &error.to_string());
-                        quits = true;
+                        is_closing = true;
                     }
                 }
             }
-            input.drain(..taken);
+            input.drain(..consumed);
             let write = async {
                 stream.write_all(&output).await?;
                 stream.flush().await
@@ -295,7 +303,7 @@ impl Talk<'_> {
                 _ = stopped.wait_for(|stopped| *stopped) => return Ok(false),
             }
             output.clear();
-            if quits {
+            if is_closing {
                 return Ok(false);
             }
             // A client that sends without a pause would keep the wait above from detecting the end.
@@ -318,13 +326,13 @@ impl Talk<'_> {
                 self.encoder(output).ok();
             }),
             b"HELLO" => self.hello(request, output),
-            _ if !self.greeting.authenticated => Err(no_password()),
+            _ if !self.greeting.authenticated => Err(authentication_required()),
             b"INFO" => {
                 let text = info_while_loading(self.shared, self.client, request);
                 self.encoder(output).verbatim(&text);
                 Ok(())
             }
-            _ => Err((Code::Loading, MESSAGE.to_owned())),
+            _ => Err((Code::Loading, LOADING_MESSAGE.to_owned())),
         };
         if let Err((code, message)) = answered {
             self.encoder(output).error(code, &message);
@@ -368,7 +376,7 @@ mod tests {
             let mut config = ServerConfig::default();
             config.server.data = folder.path().to_owned();
             config.server.password = password.to_owned();
-            let clients = Clients::new(clients::Limits::of(&config), Arc::default());
+            let clients = Clients::new(clients::Limits::from_config(&config), Arc::default());
             let addr = SocketAddr::from(([127, 0, 0, 1], 1));
             let client = clients.open(1, 0, -1, addr, addr).expect("there is room");
             Loading {
@@ -378,8 +386,8 @@ mod tests {
             }
         }
 
-        fn talk(&self) -> Talk<'_> {
-            Talk {
+        fn dialog(&self) -> Dialog<'_> {
+            Dialog {
                 shared: &self.shared,
                 client: &self.client,
                 greeting: Greeting::new(&self.shared),
@@ -391,23 +399,23 @@ mod tests {
             let (mut client, mut server) = tokio::io::duplex(1 << 16);
             let (stop, stopped) = watch::channel(false);
             client.write_all(request).await.expect("sent");
-            let mut talk = self.talk();
-            let answering = talk.answer(&mut server, stopped);
+            let mut dialog = self.dialog();
+            let answering = dialog.serve(&mut server, stopped);
             let stopping = async {
                 // The request is read before the end of loading is detected.
                 tokio::task::yield_now().await;
                 stop.send_replace(true);
             };
-            let (is_handed_on, ()) = tokio::join!(answering, stopping);
+            let (is_handed_over, ()) = tokio::join!(answering, stopping);
             drop(server);
             let mut replies = String::new();
             client.read_to_string(&mut replies).await.expect("text");
-            (replies, is_handed_on.expect("the client is there"))
+            (replies, is_handed_over.expect("the client is there"))
         }
     }
 
     #[tokio::test]
-    async fn every_request_is_answered_loading_and_a_connection_is_handed_on_between_two() {
+    async fn requests_receive_loading_and_a_connection_is_handed_over_between_requests() {
         let server = Loading::new("");
         let loading = "-LOADING Redis is loading the dataset in memory\r\n";
         let pipelined = b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
@@ -419,16 +427,16 @@ mod tests {
             server.exchange(b"QUIT\r\nPING\r\n").await,
             ("+OK\r\n".to_owned(), false)
         );
-        let (wrong, is_handed_on) = server.exchange(b"*x\r\n").await;
+        let (wrong, is_handed_over) = server.exchange(b"*x\r\n").await;
         assert!(wrong.starts_with("-ERR Protocol error"), "{wrong}");
-        assert!(!is_handed_on);
+        assert!(!is_handed_over);
     }
 
     /// The end of loading waits for no client, whether it reads no replies or sends without a pause.
     #[tokio::test]
-    async fn clients_that_read_nothing_or_send_on_hold_up_no_start() {
+    async fn slow_or_flooding_clients_do_not_delay_the_start() {
         let loading = Loading::new("");
-        let mut talk = loading.talk();
+        let mut dialog = loading.dialog();
         let (mut client, mut server) = tokio::io::duplex(64);
         let (stop, stopped) = watch::channel(false);
         let flooding = async { while client.write_all(b"PING\r\n").await.is_ok() {} };
@@ -439,7 +447,7 @@ mod tests {
             stop.send_replace(true);
         };
         tokio::select! {
-            _ = talk.answer(&mut server, stopped) => {}
+            _ = dialog.serve(&mut server, stopped) => {}
             () = async { tokio::join!(flooding, stopping); } => panic!("the answers go on"),
         }
 
@@ -456,31 +464,31 @@ mod tests {
             }
         };
         tokio::select! {
-            _ = talk.answer(&mut server, stopped) => {}
+            _ = dialog.serve(&mut server, stopped) => {}
             () = async { tokio::join!(sending, reading); } => panic!("the answers go on"),
         }
     }
 
     #[tokio::test]
-    async fn clients_can_log_in_choose_a_protocol_and_ask_for_the_progress() {
+    async fn clients_can_authenticate_choose_a_protocol_and_read_the_progress() {
         let server = Loading::new("");
         let (info, _) = server.exchange(b"INFO persistence\r\n").await;
         assert!(info.contains("# Persistence\r\nloading:1\r\n"), "{info}");
         assert!(!info.contains("# Server"), "{info}");
-        let (hello, is_handed_on) = server.exchange(b"HELLO 3 SETNAME me\r\n").await;
-        assert!(hello.starts_with("%7\r\n") && is_handed_on, "{hello}");
+        let (hello, is_handed_over) = server.exchange(b"HELLO 3 SETNAME me\r\n").await;
+        assert!(hello.starts_with("%7\r\n") && is_handed_over, "{hello}");
         assert_eq!(server.client.names().name, "me");
 
         let server = Loading::new("secret");
         let no_password = "-NOAUTH Authentication required.\r\n";
         let (replies, _) = server.exchange(b"GET a\r\nINFO\r\n").await;
         assert_eq!(replies, no_password.repeat(2));
-        let mut talk = server.talk();
+        let mut dialog = server.dialog();
         let mut output = Vec::new();
         for request in [&b"AUTH wrong\r\n"[..], b"AUTH secret\r\n", b"PING\r\n"] {
             let mut decoder = Decoder::new(Limits::default());
             decoder.decode(request).expect("a request");
-            talk.execute(decoder.request(request), &mut output);
+            dialog.execute(decoder.request(request), &mut output);
         }
         let replies = String::from_utf8(output).expect("text");
         assert_eq!(
@@ -491,6 +499,6 @@ mod tests {
             authenticated: true,
             proto: Proto::Resp2,
         };
-        assert_eq!(talk.greeting, greeting);
+        assert_eq!(dialog.greeting, greeting);
     }
 }

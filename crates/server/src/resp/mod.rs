@@ -16,13 +16,13 @@
 //!
 //! | area | modules |
 //! |---|---|
-//! | a connection | `session`, `execute`, `subject` (the kind of keys of a command), `state`, `output`, `count` (statistics and slow log), `stray_http`, `stray_tls`, `secured` (TLS), `loading` (before the server is ready) |
+//! | a connection | `session`, `execute`, `subject` (the kind of keys of a command), `state`, `output`, `command_stats` (statistics and slow log), `stray_http`, `stray_tls`, `tls_connection`, `loading` (before the server is ready) |
 //! | commands on the connection and the server | `dispatch`, `connection`, `greeting` (AUTH and HELLO), `describe` |
-//! | reads of stores | `reads`, `get_run` (batched GETs), `scan`, `mixed` (combined with rows of tables) |
+//! | reads of stores | `reads`, `get_run` (batched GETs), `scan`, `mixed_reads` (combined with rows of tables) |
 //! | tables and joins | `tables` |
 //! | hashes and documents | `objects` |
 //! | spaces | `spaces` |
-//! | several cores | `place` (chooses the core), `forwarded`, `incoming` (replies of other cores), `replies` (decodes them), `remote` (executes requests of other cores) |
+//! | several cores | `place` (chooses the core), `forwarded`, `incoming` (replies of other cores), `reply_decoding`, `remote` (executes requests of other cores) |
 //! | other nodes of a cluster | `nodes` (requests to and from them) |
 //! | shared by all | `core`, `listen`; data about clients is in `crate::clients` |
 //!
@@ -36,9 +36,9 @@
 //!    command (`larder_protocol::commands::OwnedCommand` or `Batch`), never as bytes.
 
 mod cluster;
+mod command_stats;
 mod connection;
 mod core;
-mod count;
 mod describe;
 mod dispatch;
 mod drive;
@@ -50,7 +50,7 @@ mod incoming;
 mod known_scripts;
 mod listen;
 mod loading;
-mod mixed;
+mod mixed_reads;
 mod nodes;
 mod objects;
 mod output;
@@ -59,9 +59,8 @@ mod place;
 mod pubsub;
 mod reads;
 mod remote;
-mod replies;
+mod reply_decoding;
 mod scan;
-mod secured;
 mod session;
 #[cfg(test)]
 mod simulation;
@@ -71,8 +70,9 @@ mod stray_http;
 mod stray_tls;
 mod subject;
 pub(crate) mod tables;
+mod tls_connection;
 mod tracking;
 
-pub(crate) use listen::begin;
+pub(crate) use listen::start_loading;
 pub use listen::{RespListeners, RespThreads, bind};
 pub use reads::set_disk_hook;

@@ -71,7 +71,7 @@ impl Piece {
 
 /// A position in the output, for [`Output::rewind`].
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct OutputMark {
     pieces: usize,
     tail: usize,
 }
@@ -96,7 +96,7 @@ impl Output {
     }
 
     /// Appends a bulk string. A small value is copied; a large one is appended as a reference to its file.
-    pub fn pinned(&mut self, proto: Proto, value: PinnedValue) {
+    pub fn push_pinned(&mut self, proto: Proto, value: PinnedValue) {
         if value.len() < LARGE_VALUE_BYTES || self.has_holes {
             self.encoder(proto).bulk(&value);
             return;
@@ -116,7 +116,7 @@ impl Output {
     }
 
     /// Sets the tail aside and continues with the empty buffer `next`.
-    pub fn turn_over(&mut self, next: Vec<u8>) {
+    pub fn rotate_tail(&mut self, next: Vec<u8>) {
         debug_assert!(!self.has_holes);
         let before = std::mem::replace(&mut self.tail, next);
         self.pieces_len += before.len();
@@ -135,15 +135,15 @@ impl Output {
         self.pieces.iter().map(own).sum::<usize>() + self.tail.len()
     }
 
-    pub fn mark(&self) -> Mark {
-        Mark {
+    pub fn mark(&self) -> OutputMark {
+        OutputMark {
             pieces: self.pieces.len(),
             tail: self.tail.len(),
         }
     }
 
     /// Discards everything appended since `mark`. Nothing may have been sent in between.
-    pub fn rewind(&mut self, mark: Mark) {
+    pub fn rewind(&mut self, mark: OutputMark) {
         if self.pieces.len() > mark.pieces {
             let dropped: Vec<Piece> = self.pieces.drain(mark.pieces..).collect();
             self.pieces_len -= dropped
@@ -187,7 +187,9 @@ impl Output {
             }
             let written = ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?;
             if !self.pieces.range(..count.min(end)).all(Piece::is_intact) {
-                return Poll::Ready(Err(io::Error::other("a value was lost while it was sent")));
+                return Poll::Ready(Err(io::Error::other(
+                    "the file of a value was truncated while the value was sent",
+                )));
             }
             written
         };

@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use larder_protocol::commands::{Command, OwnedCommand};
 
-use super::count::{finish, shortened};
-use super::mixed::MixedJob;
+use super::command_stats::{record_command, shorten_args};
+use super::mixed_reads::MixedReadJob;
 use super::reads::ReadJob;
 use super::scan::ScanJob;
-use super::state::State;
-use super::tables::{DefineJob, RangeJob, Retry, SeveralCores, StoresJob, SubscribeJob, WatchJob};
+use super::state::ConnectionState;
+use super::tables::{
+    CoordinatedCommand, DefineJob, RangeJob, Retry, StoresJob, SubscribeJob, WatchJob,
+};
 use crate::tables::postgres::WriteJob;
 
 /// A command that must wait.
@@ -28,7 +30,7 @@ pub(super) enum Work {
     /// Lookups in stores.
     Read(ReadJob),
     /// Reads of stores and tables.
-    Mixed(MixedJob),
+    MixedRead(MixedReadJob),
     Scan(ScanJob),
     /// A range of rows is read or removed, a part of it per turn.
     Range(RangeJob),
@@ -37,7 +39,7 @@ pub(super) enum Work {
     /// Data that the command needs is missing; it is executed again once the data has arrived.
     Retry(Retry),
     /// Several cores execute the command.
-    SeveralCores(SeveralCores),
+    Coordinated(CoordinatedCommand),
     /// A write to PostgreSQL.
     Write(WriteJob),
     /// The reads of stores in a transaction.
@@ -47,16 +49,16 @@ pub(super) enum Work {
     /// A password, checked after a delay by the rate limit.
     Password,
     /// The command was executed; only the journal's back-pressure is waited for.
-    Room,
+    Backpressure,
 }
 
 impl Work {
     fn needs_command(&self) -> bool {
         matches!(
             self,
-            Work::Mixed(_)
+            Work::MixedRead(_)
                 | Work::Retry(_)
-                | Work::SeveralCores(_)
+                | Work::Coordinated(_)
                 | Work::Stores(_)
                 | Work::Password
         )
@@ -66,7 +68,7 @@ impl Work {
     fn memory_bytes(&self) -> usize {
         match self {
             Work::Retry(retry) => retry.memory_bytes(),
-            Work::SeveralCores(several) => several.memory_bytes(),
+            Work::Coordinated(several) => several.memory_bytes(),
             _ => 0,
         }
     }
@@ -77,7 +79,7 @@ impl Pending {
         let kept = if work.needs_command() {
             command.owned()
         } else {
-            shortened(command)
+            shorten_args(command)
         };
         Pending {
             command: Rc::new(kept),
@@ -92,8 +94,8 @@ impl Pending {
     }
 
     /// Records the statistics of the executed command.
-    pub fn finish(mut self, state: &mut State) {
+    pub fn finish(mut self, state: &mut ConnectionState) {
         let command = self.command.command();
-        finish(state, command.spec, &mut self.started, command.args());
+        record_command(state, command.spec, &mut self.started, command.args());
     }
 }

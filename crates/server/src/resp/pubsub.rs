@@ -5,13 +5,13 @@ use std::sync::Arc;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::state::State;
+use super::state::ConnectionState;
 use crate::clients::CHANNEL_BYTES_MAX;
 use crate::error::Refusal;
 use crate::glob::Glob;
 
-pub(super) fn publish(state: &mut State, request: Request<'_>) {
-    if let Err(refusal) = refuse_long(request.arg(1)) {
+pub(super) fn publish(state: &mut ConnectionState, request: Request<'_>) {
+    if let Err(refusal) = check_channel_length(request.arg(1)) {
         return state.refuse(refusal);
     }
     let channels = &state.core.shared.tables.channels;
@@ -21,7 +21,7 @@ pub(super) fn publish(state: &mut State, request: Request<'_>) {
 
 /// # Errors
 /// The channel's name is longer than PUBLISH permits, so no message could arrive.
-pub(super) fn refuse_long(channel: &[u8]) -> Result<(), Refusal> {
+pub(super) fn check_channel_length(channel: &[u8]) -> Result<(), Refusal> {
     if channel.len() > CHANNEL_BYTES_MAX {
         let message = format!(
             "the channel's name has {} bytes; {CHANNEL_BYTES_MAX} are allowed",
@@ -33,7 +33,7 @@ pub(super) fn refuse_long(channel: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn pubsub(state: &mut State, request: Request<'_>) {
+pub(super) fn pubsub(state: &mut ConnectionState, request: Request<'_>) {
     let shared = state.core.shared.clone();
     let channels = &shared.tables.channels;
     match request.arg(1).to_ascii_uppercase().as_slice() {
@@ -42,14 +42,14 @@ pub(super) fn pubsub(state: &mut State, request: Request<'_>) {
             let names = match glob {
                 Ok(Some(glob)) if glob.cost() > 1 && channels.count() > glob.texts_max() => {
                     let message = format!(
-                        "{} channels are too many to match with this pattern; use one with a shorter text after *",
+                        "matching {} channels with this pattern is too expensive: use a pattern with a shorter text after *",
                         channels.count()
                     );
                     return state.error(Code::BadRequest, &message);
                 }
                 Ok(glob) => {
-                    let is_meant = |name: &[u8]| glob.as_ref().is_none_or(|it| it.matches(name));
-                    channels.names(is_meant)
+                    let is_match = |name: &[u8]| glob.as_ref().is_none_or(|it| it.matches(name));
+                    channels.names(is_match)
                 }
                 Err(refusal) => return state.refuse(refusal),
             };

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use std::time::Duration;
 
-use larder_cluster::peer::Last;
+use larder_cluster::peer::PieceStatus;
 use larder_join::Shard;
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
@@ -19,33 +19,33 @@ use larder_types::VersionId;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::command_stats::record_command;
 use super::core::Core;
-use super::count::finish;
-use super::dispatch::begin;
-use super::drive::{Ended, Replies, drive};
+use super::dispatch::start;
+use super::drive::{Completion, ReplySink, drive};
 use super::execute::TURN_MAX;
-use super::nodes::encoded;
+use super::nodes::encode_piece;
 use super::pending::{Pending, Work};
 use super::place::place_of;
-use super::state::State;
-use super::subject::About;
-use super::tables::{self, SeveralCores, To, is_of_every_core};
+use super::state::ConnectionState;
+use super::subject::CommandSubject;
+use super::tables::{self, CoordinatedCommand, Destination, concerns_every_core};
 use crate::Shared;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::clients::Charge;
-use crate::cluster::Answering;
+use crate::cluster::Responder;
 use crate::error::Error;
 use crate::tables::{Execution, Gate, ReplyPiece, Requests, Scope};
 
 /// Longer replies are sent in pieces.
 const PIECE_BYTES: usize = 256 << 10;
-const MOVED: &str = "the slot has moved to another node meanwhile; send it again";
+const SLOT_MOVED: &str = "the slot has moved to another node: send the command again";
 /// Maximum time to wait for a cluster map as new as the sender's.
-const MAP_MAX: Duration = Duration::from_secs(2);
+const MAP_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The place that executes a request which arrived at this core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fit {
+enum Placement {
     Here,
     /// On several cores of this node.
     Several,
@@ -63,7 +63,7 @@ fn has_keys(command: Command<'_>) -> bool {
 ///
 /// # Errors
 /// The named version that this node does not have.
-fn snapshot_of(shared: &Shared, versions: &[(String, u64)]) -> Result<Arc<Snapshot>, String> {
+fn pin_versions(shared: &Shared, versions: &[(String, u64)]) -> Result<Arc<Snapshot>, String> {
     let snapshot = shared.catalog.load().clone();
     let mut others = Vec::new();
     for (store, version) in versions {
@@ -75,26 +75,27 @@ fn snapshot_of(shared: &Shared, versions: &[(String, u64)]) -> Result<Arc<Snapsh
     if others.is_empty() {
         return Ok(snapshot);
     }
-    let kept = others.into_iter().map(|(name, id)| {
-        let missing = |why: Error| format!("version {id} of {name} is not on this node: {why}");
+    let retained = others.into_iter().map(|(name, id)| {
+        let missing =
+            |reason: Error| format!("version {id} of {name} is not on this node: {reason}");
         let store = shared.stores.get(name).map_err(missing)?;
-        let version = store.judged(id).map_err(missing)?;
+        let version = store.checked_version(id).map_err(missing)?;
         Ok(LiveStore {
             name: store.name.clone(),
             version_id: id,
             version,
         })
     });
-    let kept = kept.collect::<Result<Vec<LiveStore>, String>>()?;
-    Ok(Arc::new(snapshot.with(kept)))
+    let retained = retained.collect::<Result<Vec<LiveStore>, String>>()?;
+    Ok(Arc::new(snapshot.with_versions(retained)))
 }
 
 /// Requests of another core's connection during their execution.
 pub(super) struct Remote {
-    state: State,
+    state: ConnectionState,
     batch: Batch,
     /// Number of executed requests.
-    at: usize,
+    executed: usize,
     ends: Vec<usize>,
     /// The moment of the first request, and whether all requests were executed at that moment.
     moment: Option<((u64, u64), bool)>,
@@ -104,39 +105,39 @@ pub(super) struct Remote {
     scope: Scope,
     versions: Vec<(String, u64)>,
     /// The snapshot for reads of stores, if the requests name versions.
-    named: Option<Arc<Snapshot>>,
+    pinned: Option<Arc<Snapshot>>,
     /// The ownership by which all requests were checked. The check stays valid while the ownership is unchanged.
-    checked: Option<Rc<Shard>>,
-    pieces: Pieces,
+    checked_shard: Option<Rc<Shard>>,
+    replies: ReplyChannel,
     /// The memory of the requests and replies.
-    counted: Charge,
+    charge: Charge,
 }
 
 /// The destination of the replies.
-pub(super) enum Pieces {
+pub(super) enum ReplyChannel {
     Core(mpsc::Sender<ReplyPiece>),
-    Node(Answering),
+    Node(Responder),
 }
 
-impl Pieces {
+impl ReplyChannel {
     /// Sends the first piece. The channel always has room for it.
-    fn send_first(&mut self, piece: ReplyPiece, last: Last) {
+    fn send_first(&mut self, piece: ReplyPiece, last: PieceStatus) {
         // An error means that the receiver is gone.
         match self {
-            Pieces::Core(sender) => drop(sender.try_send(piece)),
-            Pieces::Node(answering) => drop(answering.try_send(encoded(piece, last))),
+            ReplyChannel::Core(sender) => drop(sender.try_send(piece)),
+            ReplyChannel::Node(answering) => drop(answering.try_send(encode_piece(piece, last))),
         }
     }
 
     /// # Errors
     /// The receiver is gone.
-    async fn send(&mut self, piece: ReplyPiece, last: Last) -> io::Result<()> {
-        let gone = || io::Error::other("the connection has gone");
+    async fn send(&mut self, piece: ReplyPiece, last: PieceStatus) -> io::Result<()> {
+        let closed = || io::Error::other("the connection was closed");
         match self {
-            Pieces::Core(sender) => sender.send(piece).await.map_err(|_| gone()),
-            Pieces::Node(answering) => {
-                let sent = answering.send(encoded(piece, last)).await;
-                sent.map_err(|_| gone())
+            ReplyChannel::Core(sender) => sender.send(piece).await.map_err(|_| closed()),
+            ReplyChannel::Node(answering) => {
+                let sent = answering.send(encode_piece(piece, last)).await;
+                sent.map_err(|_| closed())
             }
         }
     }
@@ -144,12 +145,12 @@ impl Pieces {
 
 /// Executes requests: synchronously if possible, else in a task.
 pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
-    let pieces = Pieces::Core(requests.pieces.clone());
+    let pieces = ReplyChannel::Core(requests.pieces.clone());
     execute_for(core, requests, pieces);
 }
 
 /// As [`execute`], but sends the replies to `pieces`.
-pub(super) fn execute_for(core: &Rc<Core>, requests: Requests, pieces: Pieces) {
+pub(super) fn execute_for(core: &Rc<Core>, requests: Requests, pieces: ReplyChannel) {
     let mut remote = Remote::new(core, requests, pieces);
     // Changes that were sent before these requests must be visible to them.
     if core.tables.process_messages()
@@ -157,13 +158,13 @@ pub(super) fn execute_for(core: &Rc<Core>, requests: Requests, pieces: Pieces) {
         && remote.ticket.is_none()
         && remote.has_map()
     {
-        if let Err(why) = remote.check() {
-            return remote.refuse(why);
+        if let Err(reason) = remote.check() {
+            return remote.refuse(reason);
         }
         let pending = remote.step();
         if pending.is_none() && remote.is_done() && remote.state.gate.is_open() {
-            let answer = remote.take();
-            remote.pieces.send_first(answer, Last::Whole);
+            let piece = remote.take_piece();
+            remote.replies.send_first(piece, PieceStatus::Complete);
             return;
         }
         tokio::task::spawn_local(remote.run(pending));
@@ -173,7 +174,7 @@ pub(super) fn execute_for(core: &Rc<Core>, requests: Requests, pieces: Pieces) {
 }
 
 impl Remote {
-    fn new(core: &Rc<Core>, requests: Requests, pieces: Pieces) -> Remote {
+    fn new(core: &Rc<Core>, requests: Requests, pieces: ReplyChannel) -> Remote {
         let Requests {
             batch,
             proto,
@@ -185,20 +186,20 @@ impl Remote {
             versions,
             pieces: _,
         } = requests;
-        let mut counted = Charge::new(&client);
-        counted.set(batch.memory_bytes());
-        let mut state = State::new(core.clone(), client, true);
+        let mut charge = Charge::new(&client);
+        charge.set(batch.memory_bytes());
+        let mut state = ConnectionState::new(core.clone(), client, true);
         state.proto = proto;
         state.output.tail = core.take_buffer();
         // A reply is sent as one piece, so it must be contiguous.
         state.output.has_holes = true;
         if let Scope::Node { epoch } | Scope::Core { epoch } = scope {
-            (state.is_of_node, state.asked_at) = (true, epoch);
+            (state.executes_part, state.routing_epoch) = (true, epoch);
         }
         Remote {
             state,
             batch,
-            at: 0,
+            executed: 0,
             ends: Vec::new(),
             moment: None,
             ticket,
@@ -206,17 +207,17 @@ impl Remote {
             shared_batch,
             scope,
             versions,
-            named: None,
-            checked: None,
-            pieces,
-            counted,
+            pinned: None,
+            checked_shard: None,
+            replies: pieces,
+            charge,
         }
     }
 
     /// Returns whether this node's map is at least as new as the sender's.
     fn has_map(&self) -> bool {
         match self.scope {
-            Scope::Node { epoch } => self.state.core.tables.epoch_of_map() >= epoch,
+            Scope::Node { epoch } => self.state.core.tables.map_epoch() >= epoch,
             _ => true,
         }
     }
@@ -232,59 +233,66 @@ impl Remote {
         };
         let core = &self.state.core;
         if !self.versions.is_empty() {
-            self.named = Some(snapshot_of(&core.shared, &self.versions)?);
+            self.pinned = Some(pin_versions(&core.shared, &self.versions)?);
         }
-        let (live, named) = (core.shared.catalog.load(), self.named.clone());
-        let snapshot: &Snapshot = named.as_deref().unwrap_or(&live);
-        let mut are_here = true;
+        let (live, pinned) = (core.shared.catalog.load(), self.pinned.clone());
+        let snapshot: &Snapshot = pinned.as_deref().unwrap_or(&live);
+        let mut all_local = true;
         for command in self.batch.iter() {
-            match self.fit(snapshot, command) {
-                Fit::Here => {}
-                Fit::Several => are_here = false,
-                Fit::Elsewhere => {
-                    let why = "this node does not own what is asked for, or no more";
-                    return Err(why.to_owned());
+            match self.find_placement(snapshot, command) {
+                Placement::Here => {}
+                Placement::Several => all_local = false,
+                Placement::Elsewhere => {
+                    let reason = "this node does not own the requested keys";
+                    return Err(reason.to_owned());
                 }
             }
         }
-        self.checked = core.tables.shard().filter(|_| are_here);
+        self.checked_shard = core.tables.shard().filter(|_| all_local);
         Ok(())
     }
 
     /// Returns where on this node a command is executed.
-    fn fit(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
+    fn find_placement(&self, snapshot: &Snapshot, command: Command<'_>) -> Placement {
         let Scope::Node { epoch } = self.scope else {
             return match self.scope {
-                Scope::Core { epoch } => self.fit_part(snapshot, command, epoch),
-                _ => Fit::Here,
+                Scope::Core { epoch } => self.find_part_placement(snapshot, command, epoch),
+                _ => Placement::Here,
             };
         };
         let core = &self.state.core;
         let cores = core.shared.tables.cores();
-        if is_of_every_core(&core.tables, snapshot, command) {
+        if concerns_every_core(&core.tables, snapshot, command) {
             // The other nodes' parts were divided by that map, too.
             return match core.tables.ensure_owner_since(epoch) {
-                Ok(()) if cores == 1 => Fit::Here,
-                Ok(()) => Fit::Several,
-                Err(_) => Fit::Elsewhere,
+                Ok(()) if cores == 1 => Placement::Here,
+                Ok(()) => Placement::Several,
+                Err(_) => Placement::Elsewhere,
             };
         }
         match place_of(core, snapshot, command) {
-            To::Core(own) if own == core.index => Fit::Here,
-            To::Core(own) if own < cores && self.execution == Execution::Transaction => {
-                Fit::Several
+            Destination::Core(own) if own == core.index => Placement::Here,
+            Destination::Core(own) if own < cores && self.execution == Execution::Transaction => {
+                Placement::Several
             }
-            To::Several => Fit::Several,
-            To::Nodes if !has_keys(command) && core.tables.owners_since() <= epoch => match cores {
-                1 => Fit::Here,
-                _ => Fit::Several,
-            },
-            _ => Fit::Elsewhere,
+            Destination::AllCores => Placement::Several,
+            Destination::Nodes if !has_keys(command) && core.tables.ownership_epoch() <= epoch => {
+                match cores {
+                    1 => Placement::Here,
+                    _ => Placement::Several,
+                }
+            }
+            _ => Placement::Elsewhere,
         }
     }
 
     /// As [`Remote::fit`], for a request that was already divided by core.
-    fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>, epoch: u64) -> Fit {
+    fn find_part_placement(
+        &self,
+        snapshot: &Snapshot,
+        command: Command<'_>,
+        epoch: u64,
+    ) -> Placement {
         let core = &self.state.core;
         let is_mapped = |key: &[u8]| core.tables.is_mapped(key);
         // Every core can execute commands on rows that PostgreSQL holds.
@@ -294,27 +302,27 @@ impl Remote {
             has_keys(command) && command.keys().all(is_mapped)
         };
         if is_of_any {
-            return Fit::Here;
+            return Placement::Here;
         }
-        if is_of_every_core(&core.tables, snapshot, command)
+        if concerns_every_core(&core.tables, snapshot, command)
             && core.tables.ensure_owner_since(epoch).is_err()
         {
-            return Fit::Elsewhere;
+            return Placement::Elsewhere;
         }
         match place_of(core, snapshot, command) {
-            To::Core(own) if own != core.index => Fit::Elsewhere,
-            To::Several | To::Nodes if has_keys(command) => Fit::Elsewhere,
-            _ => Fit::Here,
+            Destination::Core(own) if own != core.index => Placement::Elsewhere,
+            Destination::AllCores | Destination::Nodes if has_keys(command) => Placement::Elsewhere,
+            _ => Placement::Here,
         }
     }
 
     /// Reports that none of the requests was executed.
-    fn refuse(&mut self, why: String) {
+    fn refuse(&mut self, reason: String) {
         let refused = ReplyPiece {
-            not_done: Some(why),
+            not_done: Some(reason),
             ..ReplyPiece::default()
         };
-        self.pieces.send_first(refused, Last::NotDone);
+        self.replies.send_first(refused, PieceStatus::NotDone);
     }
 
     /// Returns whether the replies so far should be sent before more are produced.
@@ -326,22 +334,24 @@ impl Remote {
     fn step(&mut self) -> Option<Pending> {
         let core = self.state.core.clone();
         self.note_moment();
-        let (live, named) = (core.shared.catalog.load(), self.named.clone());
-        let snapshot: &Snapshot = named.as_deref().unwrap_or(&live);
+        let (live, pinned) = (core.shared.catalog.load(), self.pinned.clone());
+        let snapshot: &Snapshot = pinned.as_deref().unwrap_or(&live);
         if self.execution == Execution::Transaction {
             if !self.ends.is_empty() {
                 return None;
             }
             let batch = std::mem::take(&mut self.batch);
-            let is_of_several = |command| self.fit(snapshot, command) == Fit::Several;
-            if self.state.is_of_node && batch.iter().any(is_of_several) {
+            let needs_several =
+                |command| self.find_placement(snapshot, command) == Placement::Several;
+            if self.state.executes_part && batch.iter().any(needs_several) {
                 let exec = OwnedCommand::of(Id::Exec, std::iter::empty());
-                let several = SeveralCores::of_batch(&batch);
-                return Some(Pending::new(exec.command(), Work::SeveralCores(several)));
+                let several = CoordinatedCommand::for_batch(&batch);
+                return Some(Pending::new(exec.command(), Work::Coordinated(several)));
             }
-            let is_elsewhere = |command| self.fit(snapshot, command) == Fit::Elsewhere;
-            if self.scope != Scope::Settled && batch.iter().any(is_elsewhere) {
-                self.state.error(Code::TryAgain, MOVED);
+            let is_elsewhere =
+                |command| self.find_placement(snapshot, command) == Placement::Elsewhere;
+            if self.scope != Scope::Verified && batch.iter().any(is_elsewhere) {
+                self.state.error(Code::TryAgain, SLOT_MOVED);
                 self.ends.push(self.state.output.tail.len());
                 return None;
             }
@@ -354,30 +364,34 @@ impl Remote {
                 Pending::new(exec.command(), work)
             });
         }
-        let begun = Instant::now();
-        let mut clock = begun;
-        while clock.duration_since(begun) < TURN_MAX && self.at < self.batch.len() {
-            let fit = match self.scope {
-                Scope::Settled => Fit::Here,
-                _ => self.fit_now(snapshot, self.at),
+        let started = Instant::now();
+        let mut clock = started;
+        while clock.duration_since(started) < TURN_MAX && self.executed < self.batch.len() {
+            let placement = match self.scope {
+                Scope::Verified => Placement::Here,
+                _ => self.find_current_placement(snapshot, self.executed),
             };
-            let command = self.batch.get(self.at)?;
-            self.at += 1;
+            let command = self.batch.get(self.executed)?;
+            self.executed += 1;
             let state = &mut self.state;
             (state.failed, state.keys) = (false, (0, 0));
             let execution = self.execution;
-            let work = match fit {
-                Fit::Here => core
-                    .tables
-                    .in_shared_batch(self.shared_batch, || match execution {
-                        Execution::OneByOne => {
-                            begin(state, snapshot, command, About::of(snapshot, command))
-                        }
-                        _ => tables::execute_whole(state, snapshot, command),
-                    }),
-                Fit::Several => Some(Work::SeveralCores(SeveralCores::default())),
-                Fit::Elsewhere => {
-                    state.error(Code::TryAgain, MOVED);
+            let work = match placement {
+                Placement::Here => {
+                    core.tables
+                        .in_shared_batch(self.shared_batch, || match execution {
+                            Execution::OneByOne => start(
+                                state,
+                                snapshot,
+                                command,
+                                CommandSubject::of(snapshot, command),
+                            ),
+                            _ => tables::execute_atomically(state, snapshot, command),
+                        })
+                }
+                Placement::Several => Some(Work::Coordinated(CoordinatedCommand::default())),
+                Placement::Elsewhere => {
+                    state.error(Code::TryAgain, SLOT_MOVED);
                     None
                 }
             };
@@ -385,9 +399,9 @@ impl Remote {
                 return Some(Pending::new(command, work));
             }
             if self.execution == Execution::Prefetch {
-                self.answer_prefetch();
+                self.acknowledge_prefetch();
             } else {
-                finish(state, command.spec, &mut clock, command.args());
+                record_command(state, command.spec, &mut clock, command.args());
             }
             self.ends.push(self.state.output.tail.len());
             if self.is_long() || (self.execution == Execution::OneByOne && core.has_messages()) {
@@ -398,32 +412,32 @@ impl Remote {
     }
 
     /// As [`Remote::fit`], but skips the check while the ownership is that of an earlier check.
-    fn fit_now(&self, snapshot: &Snapshot, at: usize) -> Fit {
+    fn find_current_placement(&self, snapshot: &Snapshot, at: usize) -> Placement {
         let Some(command) = self.batch.get(at) else {
-            return Fit::Elsewhere;
+            return Placement::Elsewhere;
         };
-        let is_known = |checked: &Rc<Shard>| {
+        let is_unchanged = |checked: &Rc<Shard>| {
             let now = self.state.core.tables.shard();
             now.is_some_and(|now| Rc::ptr_eq(&now, checked))
         };
-        if self.checked.as_ref().is_some_and(is_known) {
-            Fit::Here
+        if self.checked_shard.as_ref().is_some_and(is_unchanged) {
+            Placement::Here
         } else {
-            self.fit(snapshot, command)
+            self.find_placement(snapshot, command)
         }
     }
 
     /// Acknowledges a prefetch: the data that the request reads is now on this core, and its reply is discarded.
-    fn answer_prefetch(&mut self) {
+    fn acknowledge_prefetch(&mut self) {
         self.state.output.tail.clear();
         self.state.encoder().ok();
     }
 
     fn is_done(&self) -> bool {
-        self.at == self.batch.len()
+        self.executed == self.batch.len()
     }
 
-    fn take(&mut self) -> ReplyPiece {
+    fn take_piece(&mut self) -> ReplyPiece {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
         let moment = self.moment.filter(|(_, all)| *all).map(|(first, _)| first);
@@ -448,11 +462,11 @@ impl Remote {
     }
 
     async fn serve(&mut self, mut pending: Option<Pending>) -> io::Result<()> {
-        if pending.is_none() && self.at == 0 && self.ends.is_empty() {
+        if pending.is_none() && self.executed == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
             if let Scope::Node { epoch } = self.scope {
                 // A timeout is reported below, by `has_map`.
-                let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
+                let _ = timeout(MAP_WAIT_MAX, tables.wait_for_epoch(epoch)).await;
             }
             tables.wait_until_processed().await;
             tables.wait_while_paused(self.ticket).await;
@@ -460,27 +474,27 @@ impl Remote {
             let checked = if self.has_map() {
                 self.check()
             } else {
-                Err("this node has not heard of the present map yet".to_owned())
+                Err("this node has not received the current cluster map yet".to_owned())
             };
-            if let Err(why) = checked {
-                self.refuse(why);
+            if let Err(reason) = checked {
+                self.refuse(reason);
                 return Ok(());
             }
             pending = self.step();
         }
         loop {
             if let Some(next) = pending.take() {
-                self.end(next).await?;
+                self.complete(next).await?;
                 self.ends.push(self.state.output.tail.len());
             } else if self.is_done() {
                 break;
             } else {
                 tokio::task::yield_now().await;
             }
-            self.counted
+            self.charge
                 .set(self.batch.memory_bytes() + self.state.output.tail.len());
             if self.is_long() {
-                self.send(Last::No).await?;
+                self.send(PieceStatus::Partial).await?;
             }
             self.state
                 .core
@@ -491,16 +505,18 @@ impl Remote {
             self.check_pause()?;
             pending = self.step();
         }
-        self.send(Last::Whole).await
+        self.send(PieceStatus::Complete).await
     }
 
     /// # Errors
     /// The pause in which the requests had to be executed was abandoned.
     fn check_pause(&self) -> io::Result<()> {
-        if self.state.core.tables.is_held_by(self.ticket) {
+        if self.state.core.tables.may_execute_with(self.ticket) {
             Ok(())
         } else {
-            Err(io::Error::other("the pause has ended"))
+            Err(io::Error::other(
+                "the pause ended before the requests were executed",
+            ))
         }
     }
 
@@ -508,41 +524,41 @@ impl Remote {
     ///
     /// # Errors
     /// The receiver is gone, or writes may be lost.
-    async fn send(&mut self, last: Last) -> io::Result<()> {
+    async fn send(&mut self, last: PieceStatus) -> io::Result<()> {
         let tables = self.state.core.tables.clone();
         let mut gate: Gate = std::mem::take(&mut self.state.gate);
         poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await?;
-        let answer = self.take();
-        self.pieces.send(answer, last).await
+        let piece = self.take_piece();
+        self.replies.send(piece, last).await
     }
 
     /// Completes a command that must wait.
-    async fn end(&mut self, mut pending: Pending) -> io::Result<()> {
+    async fn complete(&mut self, mut pending: Pending) -> io::Result<()> {
         let ended = drive(self, &mut pending).await?;
         if self.state.closing {
-            return Err(io::Error::other("an answer cannot be ended"));
+            return Err(io::Error::other("a reply cannot be completed"));
         }
         match (self.execution, ended) {
-            (Execution::Prefetch, Ended::Answered) => self.answer_prefetch(),
-            (Execution::Prefetch, Ended::Refused) => {}
+            (Execution::Prefetch, Completion::Answered) => self.acknowledge_prefetch(),
+            (Execution::Prefetch, Completion::Refused) => {}
             _ => pending.finish(&mut self.state),
         }
         Ok(())
     }
 }
 
-impl Replies for Remote {
-    fn state(&mut self) -> &mut State {
+impl ReplySink for Remote {
+    fn state(&mut self) -> &mut ConnectionState {
         &mut self.state
     }
 
-    fn state_ref(&self) -> &State {
+    fn state_ref(&self) -> &ConnectionState {
         &self.state
     }
 
-    async fn room(&mut self) -> io::Result<()> {
+    async fn wait_for_room(&mut self) -> io::Result<()> {
         if self.is_long() || !self.state.has_room() {
-            self.send(Last::No).await
+            self.send(PieceStatus::Partial).await
         } else {
             Ok(())
         }
@@ -552,7 +568,7 @@ impl Replies for Remote {
         if self.ends.is_empty() {
             Ok(())
         } else {
-            self.send(Last::No).await
+            self.send(PieceStatus::Partial).await
         }
     }
 

@@ -18,10 +18,10 @@ use larder_protocol::resp::Request;
 
 use super::dispatch::{integer, not_an_integer};
 use super::incoming::Incoming;
-use super::nodes::{Target, Wanted};
-use super::place::own_slots_only;
-use super::reads::{failure, resolve};
-use super::state::State;
+use super::nodes::{BatchTarget, RoutedBatch};
+use super::place::view_for_own_slots;
+use super::reads::{lookup_error, resolve};
+use super::state::ConnectionState;
 use super::tables::wait_for_change;
 use crate::catalog::{LiveStore, Snapshot};
 use crate::cluster::{View, core_of};
@@ -33,7 +33,7 @@ const COUNT_MAX: i64 = 10_000;
 const POSITION_BITS: u32 = 48;
 const VERSION_MASK: u64 = 0x7fff;
 /// Maximum time to retry on other nodes while owners change.
-const PATIENCE: Duration = Duration::from_secs(3);
+const RETRY_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A parsed SCAN.
 pub(super) struct ScanJob {
@@ -49,8 +49,8 @@ pub(super) struct ScanJob {
 }
 
 /// Parses SCAN. Returns `None` after appending an error.
-pub(super) fn scan(
-    state: &mut State,
+pub(super) fn parse_scan(
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     request: Request<'_>,
 ) -> Option<ScanJob> {
@@ -77,7 +77,7 @@ pub(super) fn scan(
                     state.error(Code::Syntax, "syntax error");
                     return None;
                 }
-                Some(wanted) => count = wanted.min(COUNT_MAX) as usize,
+                Some(requested) => count = requested.min(COUNT_MAX) as usize,
             },
             _ => {
                 state.error(Code::Syntax, "syntax error");
@@ -86,7 +86,7 @@ pub(super) fn scan(
         }
         at += 2;
     }
-    let live = store_of(state, snapshot, pattern)?;
+    let live = choose_store(state, snapshot, pattern)?;
     let pattern = match pattern.map(Glob::parse).transpose() {
         Ok(pattern) => pattern,
         Err(refusal) => {
@@ -98,18 +98,18 @@ pub(super) fn scan(
         count = count.min(glob.texts_max());
     }
     if !strings {
-        answer(state, 0, &[]);
+        write_page(state, 0, &[]);
         return None;
     }
     let version = cursor >> POSITION_BITS;
     let live = if cursor == 0 || version == live.version_id.0 & VERSION_MASK {
         live
     } else {
-        match kept(state, &live, version) {
-            Some(kept) => kept,
+        match find_kept_version(state, &live, version) {
+            Some(version) => version,
             None => {
                 let message = format!(
-                    "cursor {cursor} is of a version of store {} that is not kept, or no more; begin again with cursor 0",
+                    "cursor {cursor} belongs to a version of store {} that no longer exists: start again with cursor 0",
                     live.name
                 );
                 state.error(Code::BadRequest, &message);
@@ -127,7 +127,11 @@ pub(super) fn scan(
 }
 
 /// Returns the version of a store in which the iteration started, if it is kept; if several match, the newest.
-fn kept(state: &State, live: &LiveStore, number: u64) -> Option<Arc<LiveStore>> {
+fn find_kept_version(
+    state: &ConnectionState,
+    live: &LiveStore,
+    number: u64,
+) -> Option<Arc<LiveStore>> {
     let store = state.core.shared.stores.get(live.name.as_str()).ok()?;
     let mut ids = store.kept_versions();
     ids.retain(|id| id.0 & VERSION_MASK == number);
@@ -135,13 +139,13 @@ fn kept(state: &State, live: &LiveStore, number: u64) -> Option<Arc<LiveStore>> 
     Some(Arc::new(LiveStore {
         name: live.name.clone(),
         version_id,
-        version: store.judged(version_id).ok()?,
+        version: store.checked_version(version_id).ok()?,
     }))
 }
 
 /// Returns the store that the pattern names, or the only existing store.
-fn store_of(
-    state: &mut State,
+fn choose_store(
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     pattern: Option<&[u8]>,
 ) -> Option<Arc<LiveStore>> {
@@ -163,29 +167,30 @@ fn store_of(
     }
     let mut stores = snapshot.iter();
     match (stores.next(), stores.next()) {
-        (None, _) => answer(state, 0, &[]),
+        (None, _) => write_page(state, 0, &[]),
         (Some(only), None) => return Some(only.clone()),
         _ => state.error(
             Code::BadRequest,
-            "SCAN walks one store at a time: add MATCH store:*; STORE.LIST lists the stores",
+            "SCAN iterates over one store: add MATCH store:*; STORE.LIST lists the stores",
         ),
     }
     None
 }
 
 impl ScanJob {
-    pub async fn run(&mut self, state: &mut State) {
+    pub async fn run(&mut self, state: &mut ConnectionState) {
         state.series = Some(state.core.store_series(self.live.name.as_str()));
         let (live, cursor, count) = (self.live.clone(), self.cursor, self.count);
-        let own = own_slots_only(state);
+        let own_view = view_for_own_slots(state);
         let page = tokio::task::spawn_blocking(move || {
             let partitions = live.version.manifest().partitions;
-            let is_wanted = |partition: u32| {
+            let is_own_partition = |partition: u32| {
                 let first = slots_of(partition, partitions).0;
-                let owner = |view: &Arc<View>| view.lookup.placed(first).owner == Some(view.me);
-                own.as_ref().is_none_or(owner)
+                let owner = |view: &Arc<View>| view.lookup.placement(first).owner == Some(view.me);
+                own_view.as_ref().is_none_or(owner)
             };
-            live.version.scan_of(cursor, count, &is_wanted)
+            live.version
+                .scan_partitions(cursor, count, &is_own_partition)
         });
         let page = page.await;
         match page {
@@ -194,14 +199,14 @@ impl ScanJob {
                 state.error(Code::BadRequest, "invalid cursor");
             }
             Ok(Err(larder_batch::Error::NotHere { partition, .. }))
-                if state.core.nodes.is_some() && !state.is_of_node =>
+                if state.core.nodes.is_some() && !state.executes_part =>
             {
-                match self.elsewhere(state, partition).await {
+                match self.scan_on_other_node(state, partition).await {
                     Ok(reply) => state.output.tail.extend_from_slice(&reply),
                     Err(refusal) => state.refuse(refusal),
                 }
             }
-            Ok(Err(error)) => state.refuse(failure(&error)),
+            Ok(Err(error)) => state.refuse(lookup_error(&error)),
             Ok(Ok(page)) => {
                 let prefix = format!("{}:", self.live.name).into_bytes();
                 let mut keys: Vec<Vec<u8>> = page
@@ -216,7 +221,7 @@ impl ScanJob {
                     0 => 0,
                     position => (self.live.version_id.0 & VERSION_MASK) << POSITION_BITS | position,
                 };
-                answer(state, next, &keys);
+                write_page(state, next, &keys);
             }
         }
     }
@@ -224,44 +229,57 @@ impl ScanJob {
 
 impl ScanJob {
     /// Returns the reply of another node that has the partition at the cursor.
-    async fn elsewhere(&self, state: &State, partition: u32) -> Result<Vec<u8>, Refusal> {
-        let (core, begun) = (&state.core, Instant::now());
-        let mut why = "no node that is up has it".to_owned();
+    async fn scan_on_other_node(
+        &self,
+        state: &ConnectionState,
+        partition: u32,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (core, started) = (&state.core, Instant::now());
+        let mut reason = "no running node has it".to_owned();
         loop {
             let view = core.tables.view();
-            let places = view.map_or_else(Vec::new, |view| places(&view, &self.live, partition));
+            let places = view.map_or_else(Vec::new, |view| {
+                partition_places(&view, &self.live, partition)
+            });
             for place in places {
                 let command = self.request.command();
-                let mut wanted = Wanted::of(command.into(), state.proto, &state.client);
-                wanted.target = Target::Part(place);
-                wanted.versions = vec![(self.live.name.to_string(), self.live.version_id.0)];
-                let mut asked = Incoming::routed(core, Some(place), wanted);
-                match asked.reply().await {
+                let mut routed_batch = RoutedBatch::of(command.into(), state.proto, &state.client);
+                routed_batch.target = BatchTarget::Part(place);
+                routed_batch.versions = vec![(self.live.name.to_string(), self.live.version_id.0)];
+                let mut incoming = Incoming::request_owner(core, Some(place), routed_batch);
+                match incoming.reply().await {
                     Some(reply) if reply.first() != Some(&b'-') => return Ok(reply),
-                    Some(error) => why = String::from_utf8_lossy(&error[1..]).trim().to_owned(),
-                    None => why = asked.not_done().unwrap_or("it does not answer").to_owned(),
+                    Some(error) => reason = String::from_utf8_lossy(&error[1..]).trim().to_owned(),
+                    None => {
+                        reason = incoming
+                            .rejection()
+                            .unwrap_or("the node did not reply")
+                            .to_owned()
+                    }
                 }
             }
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > RETRY_TIME_MAX {
                 let LiveStore {
                     name, version_id, ..
                 } = &*self.live;
                 return Err((
                     Code::ClusterDown,
                     format!(
-                        "partition {partition} of version {version_id} of store {name} is on other nodes: {why}"
+                        "cannot scan partition {partition} of version {version_id} of store {name} on another node: {reason}"
                     ),
                 ));
             }
-            wait_for_change(core, core.tables.epoch_of_map()).await;
+            wait_for_change(core, core.tables.map_epoch()).await;
         }
     }
 }
 
 /// Returns a place on each other node that should have a partition, owners of its slots first.
-fn places(view: &View, live: &LiveStore, partition: u32) -> Vec<u16> {
+fn partition_places(view: &View, live: &LiveStore, partition: u32) -> Vec<u16> {
     let (first, last) = slots_of(partition, live.version.manifest().partitions);
-    let holders = view.others_with(&live.name, first..=last).into_iter();
+    let holders = view
+        .nodes_with_store_slots(&live.name, first..=last)
+        .into_iter();
     let place = |node: NodeId| {
         let member = view.map.member(node)?;
         let core = core_of(first, member.registration.cores);
@@ -270,7 +288,7 @@ fn places(view: &View, live: &LiveStore, partition: u32) -> Vec<u16> {
     holders.filter_map(place).collect()
 }
 
-fn answer(state: &mut State, cursor: u64, keys: &[Vec<u8>]) {
+fn write_page(state: &mut ConnectionState, cursor: u64, keys: &[Vec<u8>]) {
     let mut encoder = state.encoder();
     encoder.array(2);
     encoder.text(&cursor.to_string());

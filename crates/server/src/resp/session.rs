@@ -27,10 +27,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::core::Core;
-use super::drive::{Replies, drive};
+use super::drive::{ReplySink, drive};
 use super::greeting::Greeting;
 use super::pending::Pending;
-use super::state::State;
+use super::state::ConnectionState;
 use super::tables::{deliver, wait_for_change};
 use crate::clients::{Client, Registration, SMALL_BYTES};
 
@@ -38,12 +38,12 @@ use crate::clients::{Client, Registration, SMALL_BYTES};
 const REST_SPARE_BYTES: usize = 128 << 10;
 
 /// Maximum time for the closing handshake of a connection.
-const END_MAX: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The byte stream of a connection: a socket, or memory in a simulation.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// The stream needs an explicit shutdown after the last reply; otherwise closing it suffices.
-    const SAYS_END: bool = false;
+    const NEEDS_SHUTDOWN: bool = false;
 
     /// Ready once the peer has closed the connection and all its input has been read, if that can be detected.
     fn poll_closed(&self, _: &mut Context<'_>) -> Poll<()> {
@@ -62,48 +62,48 @@ impl Stream for TcpStream {
 }
 
 pub(super) struct Session<S> {
-    _count: Counted,
+    _count: SessionCount,
     // Declared before the socket, so that it is dropped first.
     _registration: Registration,
     stream: S,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     pub(super) decoder: Decoder,
     /// Input that has not been executed: a part of a request, or requests held back by a full output buffer.
-    rest: Vec<u8>,
+    unexecuted: Vec<u8>,
     /// `rest` may contain complete requests.
     pub(super) has_unexecuted: bool,
     pub(super) pending: Option<Box<Pending>>,
     /// The condition that the next request waits for.
-    pub(super) waits: Waits,
+    pub(super) wait_condition: WaitCondition,
 }
 
 /// The condition that a request waits for before it is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    No,
+pub(super) enum WaitCondition {
+    None,
     /// The replies of preceding requests, which other cores execute.
     ForwardedReplies,
     /// The gate of the preceding replies: another node will read the writes of those requests.
-    OwnReplies,
-    /// The end of a pause; see `crate::tables::Paused`.
-    Paused,
+    OpenGate,
+    /// The end of a pause; see `crate::tables::PausedCores`.
+    PauseEnd,
     /// A map that assigns to another node the slots that this node is giving away.
-    Slots,
+    SlotMove,
     /// The processing of the messages that other cores have sent to this core.
-    Others,
+    CoreMessages,
 }
 
 /// Counts a session of the core while it exists.
-struct Counted(Rc<Core>);
+struct SessionCount(Rc<Core>);
 
-impl Counted {
-    fn new(core: &Rc<Core>) -> Counted {
+impl SessionCount {
+    fn new(core: &Rc<Core>) -> SessionCount {
         core.sessions.set(core.sessions.get() + 1);
-        Counted(core.clone())
+        SessionCount(core.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for SessionCount {
     fn drop(&mut self) {
         self.0.sessions.set(self.0.sessions.get() - 1);
     }
@@ -114,7 +114,7 @@ enum Event {
     Read(usize),
     Sent,
     /// The client's mailbox has messages.
-    Notes,
+    Messages,
 }
 
 /// Serves a connection until it ends.
@@ -138,8 +138,8 @@ pub(super) async fn run_greeted<S: Stream>(
     };
     let mut session = Session::new(core, stream, registration, greeting);
     // An error means that the client is gone, so there is no shutdown to perform.
-    if session.serve().await.is_ok() && S::SAYS_END {
-        let _ = timeout(END_MAX, session.stream.shutdown()).await;
+    if session.serve().await.is_ok() && S::NEEDS_SHUTDOWN {
+        let _ = timeout(SHUTDOWN_TIME_MAX, session.stream.shutdown()).await;
     }
 }
 
@@ -150,9 +150,9 @@ impl<S: Stream> Session<S> {
         registration: Registration,
         greeting: Greeting,
     ) -> Session<S> {
-        let count = Counted::new(&core);
+        let count = SessionCount::new(&core);
         let client = registration.client.clone();
-        let mut state = State::new(core, client, greeting.authenticated);
+        let mut state = ConnectionState::new(core, client, greeting.authenticated);
         state.set_proto(greeting.proto);
         let decoder = Decoder::new(state.request_limits());
         Session {
@@ -161,10 +161,10 @@ impl<S: Stream> Session<S> {
             stream,
             state,
             decoder,
-            rest: Vec::new(),
+            unexecuted: Vec::new(),
             has_unexecuted: false,
             pending: None,
-            waits: Waits::No,
+            wait_condition: WaitCondition::None,
         }
     }
 
@@ -175,10 +175,10 @@ impl<S: Stream> Session<S> {
                 Event::Read(size) => self.execute_read(size),
                 Event::Sent if self.has_unexecuted && self.state.has_room() => self.execute_rest(),
                 Event::Sent => {}
-                Event::Notes => self.take_notes(),
+                Event::Messages => self.deliver_messages(),
             }
-            self.finish_waiting().await?;
-            self.bound_memory()?;
+            self.finish_batch().await?;
+            self.enforce_memory_limit()?;
             if self.state.output.is_empty() {
                 if self.state.closing {
                     return Ok(());
@@ -191,61 +191,63 @@ impl<S: Stream> Session<S> {
     }
 
     /// Updates the client's memory statistics, and closes the connection if it exceeds the limit of one client.
-    fn bound_memory(&mut self) -> io::Result<()> {
+    fn enforce_memory_limit(&mut self) -> io::Result<()> {
         let limits = self.state.core.clients.limits;
-        if self.note_memory() <= limits.each || self.state.closing {
+        if self.publish_memory() <= limits.per_client_bytes || self.state.closing {
             return Ok(());
         }
         // The memory counted by other cores may be moving to this one. It is checked once a second instead.
         let bytes = self.state.client.own_bytes();
-        if bytes <= limits.each {
+        if bytes <= limits.per_client_bytes {
             return Ok(());
         }
         if let Some(transaction) = &mut self.state.transaction
-            && bytes.saturating_sub(transaction.memory_bytes()) <= limits.each
+            && bytes.saturating_sub(transaction.memory_bytes()) <= limits.per_client_bytes
         {
             // Without the transaction, the client is within its limit.
-            transaction.give_up();
-            self.note_memory();
+            transaction.discard_too_large();
+            self.publish_memory();
             return Ok(());
         }
         let clients = self.state.core.clients.clone();
-        clients.note_too_large(&self.state.client, bytes);
-        if self.state.client.output_bytes.load(Relaxed) > limits.each {
-            return Err(io::Error::other("replies that were not taken are too many"));
+        clients.record_too_large(&self.state.client, bytes);
+        if self.state.client.output_bytes.load(Relaxed) > limits.per_client_bytes {
+            return Err(io::Error::other(
+                "the unread replies exceed server.client_memory",
+            ));
         }
         let message = format!(
-            "what this connection keeps takes {bytes} bytes ({}), and server.client_memory allows {}: the connection is closed",
-            self.largest_share(),
-            limits.each
+            "this connection uses {bytes} bytes of memory ({}), and server.client_memory allows {}: the connection is closed",
+            self.describe_largest_share(),
+            limits.per_client_bytes
         );
-        (self.rest, self.has_unexecuted) = (Vec::new(), false);
-        (self.state.transaction, self.state.watching) = (None, None);
+        (self.unexecuted, self.has_unexecuted) = (Vec::new(), false);
+        (self.state.transaction, self.state.watched_keys) = (None, None);
         self.state.error(Code::OutOfMemory, &message);
         self.state.closing = true;
         Ok(())
     }
 
     /// Returns a description of the largest share of the connection's own memory.
-    fn largest_share(&self) -> &'static str {
+    fn describe_largest_share(&self) -> &'static str {
         let client = &self.state.client;
         let shares = [
-            (client.queued_bytes.load(Relaxed), "most of it for WATCH"),
-            (client.output_bytes.load(Relaxed), "most of it replies"),
+            (client.queued_bytes.load(Relaxed), "mostly for WATCH"),
+            (client.output_bytes.load(Relaxed), "mostly replies"),
             (
                 client.input_bytes.load(Relaxed),
-                "most of it requests that have not come whole",
+                "mostly incomplete requests",
             ),
         ];
         shares.into_iter().max().map_or("", |share| share.1)
     }
 
     /// Publishes the client's memory statistics. Returns its total, or 0 if it is small.
-    fn note_memory(&self) -> usize {
+    fn publish_memory(&self) -> usize {
         let (state, client) = (&self.state, &self.state.client);
-        let input = self.rest.len() + self.decoder.memory_bytes();
+        let input = self.unexecuted.len() + self.decoder.memory_bytes();
         let queued = state.transaction.as_ref().map_or(0, |t| t.memory_bytes());
-        let watched = state.watching.as_ref().map_or(0, |w| w.memory_bytes());
+        let watched = state.watched_keys.as_ref().map_or(0, |w| w.memory_bytes());
         let output = state.output.memory_bytes();
         client.input_bytes.store(input, Relaxed);
         client.queued_bytes.store(queued + watched, Relaxed);
@@ -261,40 +263,40 @@ impl<S: Stream> Session<S> {
     }
 
     /// Waits for the conditions of this batch's remaining requests, and executes them.
-    async fn finish_waiting(&mut self) -> io::Result<()> {
+    async fn finish_batch(&mut self) -> io::Result<()> {
         loop {
-            if self.waits == Waits::Others {
-                self.waits = Waits::No;
+            if self.wait_condition == WaitCondition::CoreMessages {
+                self.wait_condition = WaitCondition::None;
                 tokio::task::yield_now().await;
                 self.execute_rest();
                 continue;
             }
             if self.state.forwarded.is_some() || self.pending.is_some() {
                 // Requests that were executed or forwarded no longer count here.
-                self.note_memory();
+                self.publish_memory();
             }
             if self.state.forwarded.is_some() {
                 self.drain().await?;
             }
-            let waits = std::mem::replace(&mut self.waits, Waits::No);
-            if waits == Waits::OwnReplies {
+            let waits = std::mem::replace(&mut self.wait_condition, WaitCondition::None);
+            if waits == WaitCondition::OpenGate {
                 self.flush().await?;
-                let State { gate, core, .. } = &mut self.state;
+                let ConnectionState { gate, core, .. } = &mut self.state;
                 poll_fn(|cx| core.tables.poll_gate(gate, cx)).await?;
             }
-            if waits == Waits::Paused {
+            if waits == WaitCondition::PauseEnd {
                 self.state.tables().wait_while_paused(None).await;
             }
-            if waits == Waits::Slots {
+            if waits == WaitCondition::SlotMove {
                 let core = self.state.core.clone();
-                wait_for_change(&core, core.tables.epoch_of_map()).await;
+                wait_for_change(&core, core.tables.map_epoch()).await;
             } else {
-                self.state.slots_awaited = None;
+                self.state.slots_awaited_since = None;
             }
             if let Some(pending) = self.pending.take() {
-                Box::pin(self.end(pending)).await?;
-            } else if waits == Waits::No {
-                self.take_notes();
+                Box::pin(self.complete(pending)).await?;
+            } else if waits == WaitCondition::None {
+                self.deliver_messages();
                 return Ok(());
             }
             self.execute_rest();
@@ -302,7 +304,7 @@ impl<S: Stream> Session<S> {
     }
 
     /// Completes a command that must wait.
-    async fn end(&mut self, mut pending: Box<Pending>) -> io::Result<()> {
+    async fn complete(&mut self, mut pending: Box<Pending>) -> io::Result<()> {
         drive(self, &mut pending).await?;
         pending.finish(&mut self.state);
         // The command may have authenticated the client.
@@ -321,16 +323,16 @@ impl<S: Stream> Session<S> {
         if self.state.closing || self.has_unexecuted || !self.state.has_room() {
             return Poll::Pending;
         }
-        if self.state.client.takes_notes() {
+        if self.state.client.accepts_notifications() {
             let mailbox = &self.state.client.mailbox;
             let is_ready = mailbox.poll_ready(cx).is_ready();
             if mailbox.is_full() {
                 return Poll::Ready(Err(io::Error::other(
-                    "messages that were not taken are too many",
+                    "the unread messages exceed server.client_memory",
                 )));
             }
             if is_ready {
-                return Poll::Ready(Ok(Event::Notes));
+                return Poll::Ready(Ok(Event::Messages));
             }
         }
         let mut buffer = self.state.core.read_buffer.borrow_mut();
@@ -344,7 +346,7 @@ impl<S: Stream> Session<S> {
 
     /// Appends the messages of the client's mailbox, as far as there is room. All executed requests have been answered,
     /// so no message precedes the reply that it may refer to.
-    fn take_notes(&mut self) {
+    fn deliver_messages(&mut self) {
         let state = &mut self.state;
         if state.client.mailbox.is_empty() || state.forwarded.is_some() || self.pending.is_some() {
             return;
@@ -369,14 +371,14 @@ impl<S: Stream> Session<S> {
             Poll::Ready(Ok(size)) => {
                 self.state.core.stats.bytes_out.add(*size as u64);
                 if self.state.client.has_stalled() {
-                    self.state.client.goes_on();
+                    self.state.client.clear_stall();
                 }
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
-                self.note_memory();
+                self.publish_memory();
                 if !self.state.client.has_stalled() {
-                    self.state.core.clients.stalled(&self.state.client);
+                    self.state.core.clients.mark_stalled(&self.state.client);
                 }
             }
         }
@@ -394,8 +396,8 @@ impl<S: Stream> Session<S> {
                 .core
                 .give_buffer(std::mem::take(&mut output.tail));
         }
-        if self.rest.is_empty() {
-            self.rest = Vec::new();
+        if self.unexecuted.is_empty() {
+            self.unexecuted = Vec::new();
             self.decoder.release();
         }
     }
@@ -405,44 +407,44 @@ impl<S: Stream> Session<S> {
         core.stats.bytes_in.add(size as u64);
         // A client that sends a request after a change was acknowledged must receive the notification of the change
         // first.
-        self.take_notes();
+        self.deliver_messages();
         let buffer = core.read_buffer.borrow();
         let input = &buffer[..size];
-        if self.rest.is_empty() {
+        if self.unexecuted.is_empty() {
             let done = self.execute(input);
-            self.rest.extend_from_slice(&input[done..]);
+            self.unexecuted.extend_from_slice(&input[done..]);
         } else {
-            self.rest.extend_from_slice(input);
+            self.unexecuted.extend_from_slice(input);
             self.execute_rest();
         }
     }
 
     fn execute_rest(&mut self) {
-        self.take_notes();
-        let mut rest = std::mem::take(&mut self.rest);
+        self.deliver_messages();
+        let mut rest = std::mem::take(&mut self.unexecuted);
         let done = self.execute(&rest);
         rest.drain(..done);
         if rest.capacity() > rest.len() * 2 + REST_SPARE_BYTES {
             rest.shrink_to_fit();
         }
-        self.rest = rest;
+        self.unexecuted = rest;
     }
 }
 
-impl<S: Stream> Replies for Session<S> {
-    fn state(&mut self) -> &mut State {
+impl<S: Stream> ReplySink for Session<S> {
+    fn state(&mut self) -> &mut ConnectionState {
         &mut self.state
     }
 
-    fn state_ref(&self) -> &State {
+    fn state_ref(&self) -> &ConnectionState {
         &self.state
     }
 
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_disconnected(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_closed(cx)
     }
 
-    async fn room(&mut self) -> io::Result<()> {
+    async fn wait_for_room(&mut self) -> io::Result<()> {
         while !self.state.has_room() {
             poll_fn(|cx| self.poll_send(cx)).await?;
         }

@@ -11,13 +11,13 @@ use larder_protocol::resp::{self, Encoder, Proto};
 
 use super::core::{CommandSeries, Core};
 use super::forwarded::Forwarded;
-use super::output::{Mark, Output};
-use super::tables::{Subscribed, Transaction, Watching};
+use super::output::{Output, OutputMark};
+use super::tables::{ConnectionSubscriptions, Transaction, WatchedKeys};
 use crate::clients::Client;
 use crate::error::Refusal;
 use crate::tables::{Gate, Tables};
 
-pub(super) struct State {
+pub(super) struct ConnectionState {
     pub core: Rc<Core>,
     pub client: Arc<Client>,
     pub proto: Proto,
@@ -29,21 +29,21 @@ pub(super) struct State {
     pub gate: Gate,
     pub transaction: Option<Box<Transaction>>,
     /// The keys watched by WATCH.
-    pub watching: Option<Box<Watching>>,
-    pub subscribed: Option<Box<Subscribed>>,
+    pub watched_keys: Option<Box<WatchedKeys>>,
+    pub subscriptions: Option<Box<ConnectionSubscriptions>>,
     /// The argument of CLIENT CACHING, for the next command.
     pub caching: Option<bool>,
     /// The state executes a part of a command for another core or node. For data that every core has, only this node's
     /// share counts.
-    pub is_of_node: bool,
+    pub executes_part: bool,
     /// The epoch of the map by which the parts were divided.
-    pub asked_at: u64,
+    pub routing_epoch: u64,
     /// READONLY was sent: with `cluster.routing = redirect`, replicas may serve reads of stores.
     pub reads_replicas: bool,
     /// Requests of this batch that are forwarded to other cores.
     pub forwarded: Option<Box<Forwarded>>,
     /// The time at which the next request began to wait for slots that are moving to another node.
-    pub slots_awaited: Option<Instant>,
+    pub slots_awaited_since: Option<Instant>,
     /// Set by the command being executed: its success or failure, the store under which it is counted, the number of
     /// its keys, and the number of absent keys.
     pub failed: bool,
@@ -51,9 +51,9 @@ pub(super) struct State {
     pub keys: (u64, u64),
 }
 
-impl State {
-    pub fn new(core: Rc<Core>, client: Arc<Client>, authenticated: bool) -> State {
-        State {
+impl ConnectionState {
+    pub fn new(core: Rc<Core>, client: Arc<Client>, authenticated: bool) -> ConnectionState {
+        ConnectionState {
             core,
             client,
             proto: Proto::Resp2,
@@ -62,14 +62,14 @@ impl State {
             output: Output::default(),
             gate: Gate::default(),
             transaction: None,
-            watching: None,
-            subscribed: None,
+            watched_keys: None,
+            subscriptions: None,
             caching: None,
-            is_of_node: false,
-            asked_at: 0,
+            executes_part: false,
+            routing_epoch: 0,
             reads_replicas: false,
             forwarded: None,
-            slots_awaited: None,
+            slots_awaited_since: None,
             failed: false,
             series: None,
             keys: (0, 0),
@@ -98,33 +98,33 @@ impl State {
 
     /// If the output exceeds the limit of one client, replaces everything appended since `mark` with an error.
     #[inline]
-    pub fn bound_whole_answer(&mut self, mark: Mark, command: Command<'_>) {
-        if self.output.len() > self.core.clients.limits.most() {
-            self.take_back_long(mark, command.name(), command.writes());
+    pub fn enforce_reply_limit(&mut self, mark: OutputMark, command: Command<'_>) {
+        if self.output.len() > self.core.clients.limits.unsent_bytes() {
+            self.discard_long_reply(mark, command.name(), command.writes());
         }
     }
 
     #[cold]
-    pub fn take_back_long(&mut self, mark: Mark, command: &str, has_changed: bool) {
+    pub fn discard_long_reply(&mut self, mark: OutputMark, command: &str, has_changed: bool) {
         let limits = self.core.clients.limits;
         // Values in a mapped file take no memory.
-        if self.output.memory_bytes() <= limits.most() {
+        if self.output.memory_bytes() <= limits.unsent_bytes() {
             return;
         }
         let all = self.output.len();
         self.output.rewind(mark);
         self.refuse(if has_changed {
-            limits.executed(command, all - self.output.len())
+            limits.executed_reply_too_long(command, all - self.output.len())
         } else {
-            limits.too_long()
+            limits.reply_too_long()
         });
     }
 
     /// Rejects a reply that exceeds the limit of one client.
-    pub fn bound_answer(&self) -> Result<(), Refusal> {
+    pub fn check_reply_limit(&self) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
-        if self.output.len() > limits.answer() {
-            Err(limits.too_long())
+        if self.output.len() > limits.reply_bytes() {
+            Err(limits.reply_too_long())
         } else {
             Ok(())
         }
@@ -139,7 +139,7 @@ impl State {
     /// Returns whether the connection has subscriptions and uses RESP2, in which a pushed message cannot be
     /// distinguished from a reply.
     pub fn is_in_subscriber_mode(&self) -> bool {
-        self.subscribed.is_some() && self.proto == Proto::Resp2
+        self.subscriptions.is_some() && self.proto == Proto::Resp2
     }
 
     /// Returns the limits on request sizes, which are stricter before authentication.

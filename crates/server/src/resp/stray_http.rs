@@ -7,36 +7,36 @@
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::state::State;
+use super::state::ConnectionState;
 
-const ENDED: &str = "Protocol error: this is HTTP, and this port takes the Redis protocol; HTTP has a port of its own (server.http)";
+const HTTP_REJECTED: &str = "Protocol error: this port accepts the Redis protocol, not HTTP; send HTTP requests to the port of server.http";
 
 /// Returns whether an invalid request is a line of HTTP: a method or a header, in any case. `is_line`: the request
 /// arrived as words on a line (an inline command), as HTTP does.
 #[cold]
-pub(super) fn is_http(request: Request<'_>, is_line: bool) -> bool {
-    let begins = |arg: &[u8], with: &str| {
+pub(super) fn is_http(request: Request<'_>, is_inline: bool) -> bool {
+    let starts_with = |arg: &[u8], with: &str| {
         arg.get(..with.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()))
     };
     let name = request.arg(0);
     let last = request.arg(request.len() - 1);
     name.eq_ignore_ascii_case(b"post")
-        || begins(name, "host:")
-        || (is_line && (name.ends_with(b":") || begins(last, "http/")))
+        || starts_with(name, "host:")
+        || (is_inline && (name.ends_with(b":") || starts_with(last, "http/")))
 }
 
 /// Sends an error after the preceding replies and closes the connection.
 #[cold]
-pub(super) fn end(state: &mut State) {
-    state.error(Code::BadRequest, ENDED);
+pub(super) fn reject(state: &mut ConnectionState) {
+    state.error(Code::BadRequest, HTTP_REJECTED);
     state.closing = true;
     state.core.stats.http_refused.add(1);
-    if let Some(times) = state.core.clients.stray_http.note() {
+    if let Some(times) = state.core.clients.stray_http_log.note() {
         tracing::warn!(
             times,
             last_from = %state.client.addr,
-            "HTTP came to the port of the Redis protocol and was refused: a web page, or a program with the wrong port"
+            "rejected HTTP on the port of the Redis protocol: the sender is a web page, or a program with the wrong port"
         );
     }
 }

@@ -1,15 +1,15 @@
 //! Detection of TLS on a plaintext port. The client interprets the error reply as TLS and reports only a protocol
 //! error, so the server's log explains the cause.
 
-use super::state::State;
+use super::state::ConnectionState;
 
 #[cold]
-pub(super) fn tell(state: &State) {
-    if let Some(times) = state.core.clients.stray_tls.note() {
+pub(super) fn log_warning(state: &ConnectionState) {
+    if let Some(times) = state.core.clients.stray_tls_log.note() {
         tracing::warn!(
             times,
             last_from = %state.client.addr,
-            "a client with TLS was refused, since this port has none: set server.tls_cert and server.tls_key, or have it connect without"
+            "rejected a TLS client because this port does not use TLS: set server.tls_cert and server.tls_key, or configure the client without TLS"
         );
     }
 }

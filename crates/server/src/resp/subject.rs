@@ -13,7 +13,7 @@ use super::tables::scans_tables;
 use crate::catalog::{Lookup, Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum CommandSubject {
     /// The connection, the server, or stores as a whole.
     Server,
     /// Records of stores, or keys without an existing store.
@@ -24,19 +24,25 @@ pub(super) enum About {
     Both,
 }
 
-impl About {
+impl CommandSubject {
     #[inline]
-    pub fn of(snapshot: &Snapshot, command: Command<'_>) -> About {
-        let either = |is_rows: bool| if is_rows { About::Rows } else { About::Records };
+    pub fn of(snapshot: &Snapshot, command: Command<'_>) -> CommandSubject {
+        let either = |is_rows: bool| {
+            if is_rows {
+                CommandSubject::Rows
+            } else {
+                CommandSubject::Records
+            }
+        };
         let mut are_rows = command.keys().map(|key| is_of_table(snapshot, key));
         match (command.spec.subject, command.spec.keys) {
-            (Subject::Server, _) => About::Server,
-            (Subject::Tables, _) => About::Rows,
+            (Subject::Server, _) => CommandSubject::Server,
+            (Subject::Tables, _) => CommandSubject::Rows,
             (Subject::Keys, Keys::None) => either(scans_tables(snapshot, command.request)),
             (Subject::Keys, Keys::Every) => {
                 let first = are_rows.next().unwrap_or(false);
                 if are_rows.any(|is_row| is_row != first) {
-                    About::Both
+                    CommandSubject::Both
                 } else {
                     either(first)
                 }
@@ -48,11 +54,11 @@ impl About {
     /// Returns whether the command must be executed where the tables are.
     #[inline]
     pub fn has_rows(self) -> bool {
-        matches!(self, About::Rows | About::Both)
+        matches!(self, CommandSubject::Rows | CommandSubject::Both)
     }
 
     pub fn has_records(self) -> bool {
-        matches!(self, About::Records | About::Both)
+        matches!(self, CommandSubject::Records | CommandSubject::Both)
     }
 }
 

@@ -7,15 +7,15 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::dispatch::integer;
-use super::session::Waits;
-use super::state::State;
-use super::subject::{About, is_of_table};
+use super::session::WaitCondition;
+use super::state::ConnectionState;
+use super::subject::{CommandSubject, is_of_table};
 use crate::catalog::{Lookup, Snapshot};
 use crate::clients::{Client, Mode, Tracker};
 use crate::error::{Refusal, show};
 
-/// The tracking entries of a client may use `1 / SHARE` of its memory limit.
-const SHARE: usize = 4;
+/// The tracking entries of a client may use `1 / MEMORY_DIVISOR` of its memory limit.
+const MEMORY_DIVISOR: usize = 4;
 
 /// The options of CLIENT TRACKING ON.
 struct Options {
@@ -25,11 +25,11 @@ struct Options {
     prefixes: Vec<Box<[u8]>>,
 }
 
-fn refused<T>(message: &str) -> Result<T, Refusal> {
+fn bad_request<T>(message: &str) -> Result<T, Refusal> {
     Err((Code::BadRequest, message.to_owned()))
 }
 
-pub(super) fn tracking(state: &mut State, request: Request<'_>) {
+pub(super) fn tracking(state: &mut ConnectionState, request: Request<'_>) {
     match request.arg(2).to_ascii_uppercase().as_slice() {
         b"ON" => match Options::parse(state, request) {
             Ok(options) => turn_on(state, options),
@@ -44,7 +44,7 @@ pub(super) fn tracking(state: &mut State, request: Request<'_>) {
 }
 
 impl Options {
-    fn parse(state: &State, request: Request<'_>) -> Result<Options, Refusal> {
+    fn parse(state: &ConnectionState, request: Request<'_>) -> Result<Options, Refusal> {
         let syntax = || Err((Code::Syntax, "syntax error".to_owned()));
         let (mut redirect, mut prefixes) = (None, Vec::new());
         let (mut broadcast, mut opt_in, mut opt_out, mut noloop) = (false, false, false, false);
@@ -55,7 +55,7 @@ impl Options {
                 b"REDIRECT" if has_value => {
                     at += 1;
                     if redirect.is_some() {
-                        return refused("A client can only redirect to a single other client");
+                        return bad_request("A client can only redirect to a single other client");
                     }
                     redirect = Some(find_client(state, request.arg(at))?);
                 }
@@ -72,13 +72,13 @@ impl Options {
             at += 1;
         }
         if !broadcast && !prefixes.is_empty() {
-            return refused("PREFIX option requires BCAST mode to be enabled");
+            return bad_request("PREFIX option requires BCAST mode to be enabled");
         }
         if opt_in && opt_out {
-            return refused("You can't specify both OPTIN mode and OPTOUT mode");
+            return bad_request("You can't specify both OPTIN mode and OPTOUT mode");
         }
         if broadcast && (opt_in || opt_out) {
-            return refused("OPTIN and OPTOUT are not compatible with BCAST");
+            return bad_request("OPTIN and OPTOUT are not compatible with BCAST");
         }
         let mode = match (broadcast, opt_in, opt_out) {
             (true, ..) => Mode::Broadcast,
@@ -90,18 +90,18 @@ impl Options {
             prefixes.splice(0..0, before.prefixes.iter().cloned());
             let is_broadcast = before.mode == Mode::Broadcast;
             if is_broadcast != broadcast {
-                return refused(
+                return bad_request(
                     "You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
                 );
             }
             if before.mode != mode {
-                return refused(
+                return bad_request(
                     "You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
                 );
             }
         }
-        prefixes = without_repeated(prefixes);
-        refuse_overlapping(&prefixes)?;
+        prefixes = deduplicate(prefixes);
+        check_overlap(&prefixes)?;
         Ok(Options {
             redirect: redirect.filter(|client| client.id != state.client.id),
             mode,
@@ -111,35 +111,35 @@ impl Options {
     }
 }
 
-fn find_client(state: &State, id: &[u8]) -> Result<Arc<Client>, Refusal> {
+fn find_client(state: &ConnectionState, id: &[u8]) -> Result<Arc<Client>, Refusal> {
     let Some(id) = integer(id) else {
-        return refused("value is not an integer or out of range");
+        return bad_request("value is not an integer or out of range");
     };
     let found = u64::try_from(id).ok();
     match found.and_then(|id| state.core.clients.find(id)) {
         Some(client) => Ok(client),
-        None => refused("The client ID you want redirect to does not exist"),
+        None => bad_request("The client ID you want redirect to does not exist"),
     }
 }
 
-fn without_repeated(prefixes: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
-    let mut kept: Vec<Box<[u8]>> = Vec::with_capacity(prefixes.len());
+fn deduplicate(prefixes: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
+    let mut unique: Vec<Box<[u8]>> = Vec::with_capacity(prefixes.len());
     for prefix in prefixes {
-        if !kept.contains(&prefix) {
-            kept.push(prefix);
+        if !unique.contains(&prefix) {
+            unique.push(prefix);
         }
     }
-    kept
+    unique
 }
 
 /// # Errors
 /// One prefix begins with another, so a change would be reported twice.
-fn refuse_overlapping(prefixes: &[Box<[u8]>]) -> Result<(), Refusal> {
+fn check_overlap(prefixes: &[Box<[u8]>]) -> Result<(), Refusal> {
     let mut sorted: Vec<&[u8]> = prefixes.iter().map(|prefix| &**prefix).collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[1].starts_with(pair[0])) {
         None => Ok(()),
-        Some(pair) => refused(&format!(
+        Some(pair) => bad_request(&format!(
             "Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client must not overlap.",
             show(pair[1]),
             show(pair[0])
@@ -147,10 +147,10 @@ fn refuse_overlapping(prefixes: &[Box<[u8]>]) -> Result<(), Refusal> {
     }
 }
 
-fn turn_on(state: &mut State, options: Options) {
+fn turn_on(state: &mut ConnectionState, options: Options) {
     let was_on = state.client.tracker.load().is_some();
     turn_off(state);
-    let bytes_max = state.core.clients.limits.each / SHARE;
+    let bytes_max = state.core.clients.limits.per_client_bytes / MEMORY_DIVISOR;
     let mut tracker = Tracker::new(state.client.clone(), options.mode, bytes_max);
     tracker.redirect = options.redirect;
     tracker.prefixes = options.prefixes;
@@ -166,14 +166,14 @@ fn turn_on(state: &mut State, options: Options) {
 }
 
 /// Turns tracking off, for CLIENT TRACKING OFF and RESET.
-pub(super) fn turn_off(state: &mut State) {
+pub(super) fn turn_off(state: &mut ConnectionState) {
     state.caching = None;
     if let Some(tracker) = state.client.tracker.load_full() {
         state.core.shared.tables.tracking.turn_off(&tracker);
     }
 }
 
-pub(super) fn caching(state: &mut State, word: &[u8]) {
+pub(super) fn caching(state: &mut ConnectionState, word: &[u8]) {
     let mode = state.client.tracker.load().as_ref().map(|own| own.mode);
     let Some(mode) = mode.filter(|mode| matches!(mode, Mode::OptIn | Mode::OptOut)) else {
         return state.error(
@@ -203,7 +203,7 @@ pub(super) fn caching(state: &mut State, word: &[u8]) {
 }
 
 /// Executes CLIENT TRACKINGINFO.
-pub(super) fn info(state: &mut State) {
+pub(super) fn info(state: &mut ConnectionState) {
     let tracker = state.client.tracker.load_full();
     let mut flags = Vec::new();
     match tracker.as_ref().map(|tracker| tracker.mode) {
@@ -224,7 +224,7 @@ pub(super) fn info(state: &mut State) {
     if tracker.as_ref().is_some_and(|tracker| tracker.is_broken()) {
         flags.push("broken_redirect");
     }
-    let redirect = redirect_of(tracker.as_deref());
+    let redirect = redirect_id(tracker.as_deref());
     let mut encoder = state.encoder();
     encoder.map(3);
     encoder.text("flags");
@@ -241,13 +241,13 @@ pub(super) fn info(state: &mut State) {
 }
 
 /// Executes CLIENT GETREDIR.
-pub(super) fn redirection(state: &mut State) {
-    let redirect = redirect_of(state.client.tracker.load().as_deref());
+pub(super) fn get_redirect(state: &mut ConnectionState) {
+    let redirect = redirect_id(state.client.tracker.load().as_deref());
     state.encoder().integer(redirect);
 }
 
 /// Returns the id of the connection that receives the invalidations: 0 for the client itself, -1 if tracking is off.
-fn redirect_of(tracker: Option<&Tracker>) -> i64 {
+fn redirect_id(tracker: Option<&Tracker>) -> i64 {
     tracker.map_or(-1, |tracker| match &tracker.redirect {
         Some(redirect) => i64::try_from(redirect.id).unwrap_or(i64::MAX),
         None => 0,
@@ -256,7 +256,10 @@ fn redirect_of(tracker: Option<&Tracker>) -> i64 {
 
 /// Decides whether the reads of the next command are tracked. If the decision differs from that of forwarded commands,
 /// the command waits for their replies.
-pub(super) fn before_command(state: &mut State, command: Command<'_>) -> Option<Waits> {
+pub(super) fn before_command(
+    state: &mut ConnectionState,
+    command: Command<'_>,
+) -> Option<WaitCondition> {
     let tracker = state.client.tracker.load_full()?;
     if command.id() == Id::Client {
         return None;
@@ -269,7 +272,7 @@ pub(super) fn before_command(state: &mut State, command: Command<'_>) -> Option<
     };
     if is_tracked != tracker.tracks_reads() {
         if state.forwarded.is_some() {
-            return Some(Waits::ForwardedReplies);
+            return Some(WaitCondition::ForwardedReplies);
         }
         tracker.set_tracks_reads(is_tracked);
     }
@@ -277,7 +280,7 @@ pub(super) fn before_command(state: &mut State, command: Command<'_>) -> Option<
 }
 
 /// Resets CLIENT CACHING after the next command was placed. In a transaction, it applies until EXEC.
-pub(super) fn after_command(state: &mut State, command: Command<'_>) {
+pub(super) fn after_command(state: &mut ConnectionState, command: Command<'_>) {
     if state.caching.is_some()
         && command.id() != Id::Client
         && (state.transaction.is_none() || command.id() == Id::Exec)
@@ -287,8 +290,12 @@ pub(super) fn after_command(state: &mut State, command: Command<'_>) {
 }
 
 /// Records the keys of stores that a client is about to read.
-pub(super) fn note_record_reads(state: &State, snapshot: &Snapshot, command: Command<'_>) {
-    let Some(tracker) = tracker_of_reads(state) else {
+pub(super) fn note_record_reads(
+    state: &ConnectionState,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) {
+    let Some(tracker) = find_read_tracker(state) else {
         return;
     };
     let tracking = &state.core.shared.tables.tracking;
@@ -307,26 +314,30 @@ pub(super) fn note_record_reads(state: &State, snapshot: &Snapshot, command: Com
 }
 
 /// Invalidates keys that other nodes serve, because the client receives no notification of their changes.
-pub(super) fn note_reads_elsewhere(state: &State, command: Command<'_>, about: About) {
+pub(super) fn note_remote_reads(
+    state: &ConnectionState,
+    command: Command<'_>,
+    subject: CommandSubject,
+) {
     if state.core.nodes.is_none() || command.writes() {
         return;
     }
-    let Some(tracker) = tracker_of_reads(state) else {
+    let Some(tracker) = find_read_tracker(state) else {
         return;
     };
     let tables = &state.core.tables;
     let handle = &state.core.shared.tables;
     for key in command.keys() {
-        let is_here = about == About::Rows
+        let is_local = subject == CommandSubject::Rows
             && handle.owner_of(key) < handle.cores()
             && !tables.is_computed(key);
-        if !is_here {
+        if !is_local {
             tracker.send(Some(key));
         }
     }
 }
 
-fn tracker_of_reads(state: &State) -> Option<Arc<Tracker>> {
+fn find_read_tracker(state: &ConnectionState) -> Option<Arc<Tracker>> {
     if !state.core.tables.is_tracking() {
         return None;
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use larder_space::copies::Regions;
 use larder_space::schema::Definition;
 
-use super::change::Set;
-use super::record::{self, Named};
+use super::change::NameUpdate;
+use super::record::{self, NameRecord};
 
 /// A space as declared.
 #[derive(Debug)]
-pub struct Declared {
+pub struct DeclaredSpace {
     pub definition: Arc<Definition>,
     /// A number that stays the same for the lifetime of the space, through all alterations.
     pub created: u64,
@@ -28,19 +28,19 @@ pub struct Declared {
 /// Names with their records, encoded and decoded.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    names: BTreeMap<String, (Arc<[u8]>, Named)>,
+    names: BTreeMap<String, (Arc<[u8]>, NameRecord)>,
     /// In a cluster: the records as text in the map.
-    pub in_map: BTreeMap<String, String>,
+    pub map_records: BTreeMap<String, String>,
 }
 
 impl Catalog {
     /// Decodes records. Also returns the names of those that cannot be decoded, with the reason.
-    pub fn read<'a>(
+    pub fn decode<'a>(
         records: impl Iterator<Item = (&'a str, &'a [u8])>,
     ) -> (Catalog, Vec<(String, String)>) {
         let (mut catalog, mut unread) = (Catalog::default(), Vec::new());
         for (name, bytes) in records {
-            match record::read(bytes) {
+            match record::decode(bytes) {
                 Ok(named) => {
                     let entry = (Arc::from(bytes), named);
                     catalog.names.insert(name.to_owned(), entry);
@@ -52,13 +52,13 @@ impl Catalog {
     }
 
     /// Returns a copy with some names changed. The records were created by this server.
-    pub fn with(&self, sets: &[Set]) -> Catalog {
+    pub fn with_updates(&self, sets: &[NameUpdate]) -> Catalog {
         let mut names = self.names.clone();
         for set in sets {
             let named = set
                 .record
                 .as_deref()
-                .map(|bytes| (bytes, record::read(bytes)));
+                .map(|bytes| (bytes, record::decode(bytes)));
             match named {
                 Some((bytes, Ok(named))) => {
                     names.insert(set.name.clone(), (Arc::from(bytes), named));
@@ -68,12 +68,12 @@ impl Catalog {
         }
         Catalog {
             names,
-            in_map: BTreeMap::new(),
+            map_records: BTreeMap::new(),
         }
     }
 
     /// The number of names.
-    pub fn names(&self) -> usize {
+    pub fn name_count(&self) -> usize {
         self.names.len()
     }
 
@@ -86,35 +86,35 @@ impl Catalog {
         self.names.get(name).map(|(record, _)| &**record)
     }
 
-    pub fn named(&self, name: &str) -> Option<&Named> {
+    pub fn find(&self, name: &str) -> Option<&NameRecord> {
         self.names.get(name).map(|(_, named)| named)
     }
 
     /// Returns the space of this name or alias.
-    pub fn space(&self, name: &str) -> Option<&Arc<Declared>> {
-        match self.named(name)? {
-            Named::Space(declared) => Some(declared),
-            Named::Alias(space) => match self.named(space)? {
-                Named::Space(declared) => Some(declared),
-                Named::Alias(_) => None,
+    pub fn space(&self, name: &str) -> Option<&Arc<DeclaredSpace>> {
+        match self.find(name)? {
+            NameRecord::Space(declared) => Some(declared),
+            NameRecord::Alias(space) => match self.find(space)? {
+                NameRecord::Space(declared) => Some(declared),
+                NameRecord::Alias(_) => None,
             },
         }
     }
 
     /// All spaces, sorted by name.
-    pub fn spaces(&self) -> impl Iterator<Item = (&str, &Arc<Declared>)> {
+    pub fn spaces(&self) -> impl Iterator<Item = (&str, &Arc<DeclaredSpace>)> {
         self.names
             .iter()
             .filter_map(|(name, (_, named))| match named {
-                Named::Space(declared) => Some((name.as_str(), declared)),
-                Named::Alias(_) => None,
+                NameRecord::Space(declared) => Some((name.as_str(), declared)),
+                NameRecord::Alias(_) => None,
             })
     }
 
     pub fn aliases<'a>(&'a self, space: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.names.iter();
         names.filter_map(move |(name, (_, named))| match named {
-            Named::Alias(of) if of == space => Some(name.as_str()),
+            NameRecord::Alias(of) if of == space => Some(name.as_str()),
             _ => None,
         })
     }

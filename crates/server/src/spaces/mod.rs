@@ -8,10 +8,10 @@
 //!
 //! - `record` encodes the value of a space's name, `catalog` is a snapshot of all names, and `change` computes the effect of a
 //!   command on them.
-//! - `local` is the state of all spaces on one core. `covering` finds the spaces of a key, `space` is the state of one space, and
+//! - `local` is the state of all spaces on one core. `prefix_index` finds the spaces of a key, `space` is the state of one space, and
 //!   `walk` fills the index of a space that was just declared.
-//! - `placed` is the placement of own objects in subspaces, `copies` the held copies of regions, `exchanged` their interface for
-//!   the exchange, and `subscribed` the parts of which readers are notified.
+//! - `placement` is the placement of own objects in subspaces, `copies` the held copies of regions, `copy_exchange` their interface for
+//!   the exchange, and `subscribed_part` the parts of which readers are notified.
 //! - `cursors` stores the rest of long results, and `recording` records a workload on request.
 //!
 //! `tables/spaces.rs` keeps `local` up to date; the commands are in `resp/spaces`.
@@ -19,19 +19,19 @@
 pub mod catalog;
 pub mod change;
 pub mod copies;
-mod covering;
+mod copy_exchange;
 pub mod cursors;
-mod exchanged;
 mod local;
-mod placed;
+mod placement;
+mod prefix_index;
 pub mod record;
 pub mod recording;
 #[cfg(test)]
 mod simulation;
 mod space;
-mod subscribed;
+mod subscribed_part;
 mod walk;
 
-pub use catalog::{Catalog, Declared};
-pub use change::{Before, Change, Set};
-pub use local::{Behind, Figures, Spaces, add_figures};
+pub use catalog::{Catalog, DeclaredSpace};
+pub use change::{NameUpdate, SpaceChange, SpaceVersion};
+pub use local::{Backlog, SpaceStats, Spaces, merge_stats};

@@ -7,11 +7,11 @@ use std::ops::Bound;
 
 use larder_join::Engine;
 use larder_space::base::ordered::Scalar;
-use larder_space::index::{Changed, SpaceIndex};
+use larder_space::index::{PutEffect, SpaceIndex};
 use larder_space::object::Object;
-use larder_space::plan::{Asked, Kind as Done, Recorder};
-use larder_space::query::{Predicate, Span, reach};
-use larder_space::schema::{AttributeId, Definition, Kind};
+use larder_space::plan::{ModificationKind as Done, RecordedConstraint, Recorder};
+use larder_space::query::{Predicate, Span, value_domain};
+use larder_space::schema::{AttributeId, AttributeKind, Definition};
 use larder_space::value::{Columns, Row};
 use larder_types::key_hash;
 
@@ -37,8 +37,8 @@ pub struct Recording {
 
 impl Recording {
     /// Starts a recording from the values of a walk.
-    pub fn begin(values: Values, index: &SpaceIndex, until_ms: u64) -> Recording {
-        let attributes = recorded(index.definition());
+    pub fn new(values: ObjectValues, index: &SpaceIndex, until_ms: u64) -> Recording {
+        let attributes = recorded_attributes(index.definition());
         let number = |id: AttributeId| attributes.iter().position(|it| *it == id);
         Recording {
             recorder: values.recorder,
@@ -59,25 +59,25 @@ impl Recording {
     }
 
     /// Returns whether the recording can continue with this definition.
-    pub fn fits(&self, definition: &Definition) -> bool {
-        recorded(definition) == self.attributes
+    pub fn is_compatible(&self, definition: &Definition) -> bool {
+        recorded_attributes(definition) == self.attributes
     }
 
-    pub fn is_over(&self, now_ms: u64) -> bool {
+    pub fn is_expired(&self, now_ms: u64) -> bool {
         now_ms >= self.until_ms
     }
 
-    pub fn get(&mut self) {
+    pub fn record_get(&mut self) {
         self.recorder.get();
     }
 
     /// Records that an object was put.
-    pub fn put(&mut self, changed: Changed) {
+    pub fn record_put(&mut self, changed: PutEffect) {
         if changed.is_new {
             return self.recorder.modification(Done::Create, &[]);
         }
         let places = self.by_place.iter().enumerate();
-        let is_changed = |at: usize| at < 64 && changed.places >> at & 1 == 1;
+        let is_changed = |at: usize| at < 64 && changed.changed_attributes >> at & 1 == 1;
         let numbers: Vec<usize> = places
             .filter(|(at, _)| is_changed(*at))
             .filter_map(|(_, number)| *number)
@@ -85,23 +85,23 @@ impl Recording {
         self.recorder.modification(Done::Update, &numbers);
     }
 
-    pub fn removed(&mut self) {
+    pub fn record_delete(&mut self) {
         self.recorder.modification(Done::Delete, &[]);
     }
 
     /// Records a search, the number of objects that it found, if known, and the number that it returned.
-    pub fn query(
+    pub fn record_query(
         &mut self,
         predicate: &Predicate,
         definition: &Definition,
         found: Option<u64>,
         answered: u64,
     ) {
-        enum Owned {
+        enum OwnedCondition {
             Values(Vec<u64>),
             Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
         }
-        let mut asked: Vec<(usize, Owned)> = Vec::new();
+        let mut conditions: Vec<(usize, OwnedCondition)> = Vec::new();
         // The analysis of each attribute takes time proportional to the number of conditions.
         let is_short = predicate.tests() <= CONDITIONS_MAX;
         let attributes = self.attributes.iter().filter(|_| is_short);
@@ -109,51 +109,53 @@ impl Recording {
             let Some(attribute) = definition.attribute(*id) else {
                 continue;
             };
-            let reach = reach(predicate, attribute);
-            if let Some(points) = reach.points() {
+            let domain = value_domain(predicate, attribute);
+            if let Some(points) = domain.points() {
                 if !points.is_empty() {
                     let hashes = points.iter().map(|value| key_hash(&value.encoded()));
-                    asked.push((number, Owned::Values(hashes.collect())));
+                    conditions.push((number, OwnedCondition::Values(hashes.collect())));
                 }
                 continue;
             }
-            let (Some(first), Some(last)) = (reach.spans.first(), reach.spans.last()) else {
+            let (Some(first), Some(last)) = (domain.spans.first(), domain.spans.last()) else {
                 continue;
             };
             let is_range = *first != Span::all() && is_ordered(&attribute.kind);
-            if is_range && !reach.missing {
-                asked.push((
+            if is_range && !domain.missing {
+                conditions.push((
                     number,
-                    Owned::Range(encoded(&first.low), encoded(&last.high)),
+                    OwnedCondition::Range(encoded(&first.low), encoded(&last.high)),
                 ));
             }
         }
-        let asked: Vec<(usize, Asked<'_>)> = asked
+        let conditions: Vec<(usize, RecordedConstraint<'_>)> = conditions
             .iter()
             .map(|(number, owned)| {
-                let asked = match owned {
-                    Owned::Values(values) => match &values[..] {
-                        [only] => Asked::Equal(*only),
-                        several => Asked::OneOf(several),
+                let conditions = match owned {
+                    OwnedCondition::Values(values) => match &values[..] {
+                        [only] => RecordedConstraint::Equal(*only),
+                        several => RecordedConstraint::OneOf(several),
                     },
-                    Owned::Range(low, high) => Asked::Range(bytes(low), bytes(high)),
+                    OwnedCondition::Range(low, high) => {
+                        RecordedConstraint::Range(bytes(low), bytes(high))
+                    }
                 };
-                (*number, asked)
+                (*number, conditions)
             })
             .collect();
-        self.recorder.query(&asked, found, answered);
+        self.recorder.query(&conditions, found, answered);
     }
 }
 
 /// A walk over the objects of one core, which collects their values.
 pub struct ValueWalk {
     walk: Walk,
-    pub known: Values,
+    pub values: ObjectValues,
 }
 
 /// The values of some objects.
 #[derive(Debug, Clone)]
-pub struct Values {
+pub struct ObjectValues {
     recorder: Recorder,
     objects: u64,
     bytes: u64,
@@ -162,8 +164,8 @@ pub struct Values {
 impl ValueWalk {
     pub fn new(engine: &Engine, definition: &Definition, core: usize) -> ValueWalk {
         ValueWalk {
-            walk: Walk::of(definition, engine, false),
-            known: Values {
+            walk: Walk::new(definition, engine, false),
+            values: ObjectValues {
                 recorder: new_recorder(definition, core as u64),
                 objects: 0,
                 bytes: 0,
@@ -173,24 +175,24 @@ impl ValueWalk {
 
     /// Processes up to `objects_max` objects. Returns whether the walk is complete.
     pub fn step(&mut self, engine: &Engine, definition: &Definition, objects_max: usize) -> bool {
-        let known = &mut self.known;
+        let values = &mut self.values;
         self.walk
             .step(definition, engine, objects_max, &mut |key, encoded| {
                 if let Ok(object) = Object::decode(encoded)
                     && definition.covers(key, &object)
                 {
-                    tell(&mut known.recorder, definition, &object);
-                    known.objects += 1;
-                    known.bytes += (key.len() + encoded.len()) as u64;
+                    record_object(&mut values.recorder, definition, &object);
+                    values.objects += 1;
+                    values.bytes += (key.len() + encoded.len()) as u64;
                 }
             });
-        self.walk.is_over()
+        self.walk.is_done()
     }
 }
 
-impl Values {
+impl ObjectValues {
     /// Merges the values of another core.
-    pub fn merge(&mut self, other: &Values) {
+    pub fn merge(&mut self, other: &ObjectValues) {
         self.recorder.merge(&other.recorder);
         self.objects += other.objects;
         self.bytes += other.bytes;
@@ -199,7 +201,7 @@ impl Values {
 
 /// Returns an empty recorder for a space.
 fn new_recorder(definition: &Definition, seed: u64) -> Recorder {
-    let attributes = recorded(definition);
+    let attributes = recorded_attributes(definition);
     let named = attributes.iter().map(|id| {
         let attribute = definition.get(*id);
         (attribute.name.as_str(), is_ordered(&attribute.kind))
@@ -208,9 +210,9 @@ fn new_recorder(definition: &Definition, seed: u64) -> Recorder {
 }
 
 /// Adds an existing object to a recorder.
-fn tell(recorder: &mut Recorder, definition: &Definition, object: &Object) {
+fn record_object(recorder: &mut Recorder, definition: &Definition, object: &Object) {
     let (row, _) = Row::of(definition, object);
-    for (number, id) in recorded(definition).into_iter().enumerate() {
+    for (number, id) in recorded_attributes(definition).into_iter().enumerate() {
         let column = row.column(id);
         let mut values = column.scalars();
         // As in regions: an object with several values counts as one without a value.
@@ -223,15 +225,15 @@ fn tell(recorder: &mut Recorder, definition: &Definition, object: &Object) {
 }
 
 /// The attributes by which subspaces can support searches.
-fn recorded(definition: &Definition) -> Vec<AttributeId> {
+fn recorded_attributes(definition: &Definition) -> Vec<AttributeId> {
     let attributes = definition.attributes.iter();
-    let some = attributes.filter(|it| !it.options.no_index && it.kind != Kind::Geo);
+    let some = attributes.filter(|it| !it.options.no_index && it.kind != AttributeKind::Geo);
     some.map(|it| it.id).take(ATTRIBUTES_MAX).collect()
 }
 
 /// Returns whether an attribute supports range conditions.
-fn is_ordered(kind: &Kind) -> bool {
-    matches!(kind, Kind::Numeric | Kind::Timestamp)
+fn is_ordered(kind: &AttributeKind) -> bool {
+    matches!(kind, AttributeKind::Numeric | AttributeKind::Timestamp)
 }
 
 fn encoded(bound: &Bound<Scalar>) -> Bound<Vec<u8>> {
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn searches_and_changes_become_classes() {
+    fn searches_and_changes_are_recorded_as_workload_classes() {
         let words = "hotels SCHEMA city TAG stars NUMERIC price NUMERIC at GEO";
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let definition = Arc::new(Definition::parse_create(&words).expect("it fits"));
@@ -273,28 +275,28 @@ mod tests {
         for price in 0..100 {
             let hotel = hotel("rome", price);
             index.put(format!("{price}").as_bytes(), &hotel);
-            tell(&mut recorder, &definition, &hotel);
+            record_object(&mut recorder, &definition, &hotel);
         }
-        let values = Values {
+        let values = ObjectValues {
             recorder,
             objects: 100,
             bytes: 8000,
         };
-        let mut recording = Recording::begin(values, &index, 10);
+        let mut recording = Recording::new(values, &index, 10);
         let search = |recording: &mut Recording, query: &str, found| {
             let predicate = parse(query.as_bytes(), &definition, &Params::default());
-            recording.query(&predicate.expect("a query"), &definition, Some(found), 10);
+            recording.record_query(&predicate.expect("a query"), &definition, Some(found), 10);
         };
         search(&mut recording, "@city:{rome} @price:[0 24]", 25);
         search(&mut recording, "@city:{rome} @price:[50 74]", 25);
         search(&mut recording, "@stars:[4 4] | @stars:[5 5]", 0);
         for key in [&b"7"[..], b"new"] {
             let changed = index.put(key, &hotel("rome", 8));
-            recording.put(changed.expect("it is covered"));
+            recording.record_put(changed.expect("it is covered"));
         }
-        recording.removed();
-        recording.get();
-        assert!(recording.is_over(10) && !recording.is_over(9));
+        recording.record_delete();
+        recording.record_get();
+        assert!(recording.is_expired(10) && !recording.is_expired(9));
         let workload = recording.recorder().workload(101, 80);
         let query = |at: usize| &workload.queries[at];
         let ranged = workload

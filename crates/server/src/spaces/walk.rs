@@ -12,40 +12,40 @@ pub struct Walk {
     tables: Vec<Vec<u8>>,
     /// The row after which the next table continues.
     after: Option<Vec<u8>>,
-    looked_at: u64,
+    examined: u64,
     /// The number of objects at the start.
-    of: u64,
-    pub is_of_start: bool,
+    total: u64,
+    pub is_startup: bool,
 }
 
 /// The progress of a space's index.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Standing {
-    pub looked_at: u64,
-    pub of: u64,
+pub struct WalkProgress {
+    pub examined: u64,
+    pub total: u64,
     pub is_walking: bool,
 }
 
 impl Walk {
-    pub fn of(definition: &Definition, engine: &Engine, is_of_start: bool) -> Walk {
-        let tables = tables_with(engine, definition);
+    pub fn new(definition: &Definition, engine: &Engine, is_of_start: bool) -> Walk {
+        let tables = find_tables(engine, definition);
         Walk {
-            of: tables.iter().map(|table| table.rows).sum(),
+            total: tables.iter().map(|table| table.rows).sum(),
             tables: tables.into_iter().map(|table| table.name).collect(),
             after: None,
-            looked_at: 0,
-            is_of_start,
+            examined: 0,
+            is_startup: is_of_start,
         }
     }
 
-    pub fn is_over(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.tables.is_empty()
     }
 
-    pub fn standing(&self) -> Standing {
-        Standing {
-            looked_at: self.looked_at,
-            of: self.of.max(self.looked_at),
+    pub fn progress(&self) -> WalkProgress {
+        WalkProgress {
+            examined: self.examined,
+            total: self.total.max(self.examined),
             is_walking: true,
         }
     }
@@ -67,7 +67,7 @@ impl Walk {
                 None => table.clone(),
             };
             let mut last = None;
-            engine.read_base_rows(&lo, &end_of(table), &mut |row, bytes, _| {
+            engine.read_base_rows(&lo, &table_end(table), &mut |row, bytes, _| {
                 left -= 1;
                 last = Some(row.to_vec());
                 if let Some(key) = object_key(row)
@@ -86,20 +86,20 @@ impl Walk {
             }
             self.after = last;
         }
-        self.looked_at += (objects_max - left) as u64;
+        self.examined += (objects_max - left) as u64;
         left
     }
 }
 
 /// The tables that may contain objects of a space, sorted by name.
-pub(super) fn tables_of(engine: &Engine, definition: &Definition) -> Vec<Vec<u8>> {
-    let tables = tables_with(engine, definition).into_iter();
+pub(super) fn sorted_table_names(engine: &Engine, definition: &Definition) -> Vec<Vec<u8>> {
+    let tables = find_tables(engine, definition).into_iter();
     let mut names: Vec<Vec<u8>> = tables.map(|table| table.name).collect();
     names.sort_unstable();
     names
 }
 
-fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
+fn find_tables(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
     let prefixes = &definition.prefixes;
     let may_have = |table: &[u8]| {
         let fits = |prefix: &Vec<u8>| {
@@ -114,7 +114,7 @@ fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
 }
 
 /// Returns the upper bound (exclusive) of a table's rows. The table's name ends with `:` or `|`.
-pub(super) fn end_of(table: &[u8]) -> Vec<u8> {
+pub(super) fn table_end(table: &[u8]) -> Vec<u8> {
     let mut end = table.to_vec();
     if let Some(separator) = end.last_mut() {
         *separator += 1;

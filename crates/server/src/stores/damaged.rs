@@ -14,7 +14,7 @@ use larder_batch::{Error as BatchError, Version};
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
 
-use super::{Kept, State, Store, unix_seconds};
+use super::{KeptVersion, Store, StoreState, unix_seconds};
 use crate::error::Error;
 
 const FILE: &str = "damaged.json";
@@ -97,15 +97,15 @@ impl Store {
 
     fn note(&self, id: VersionId, found: Option<String>, damaged_file: Option<FileId>) {
         let Ok(mut state) = self.lock() else { return };
-        let shares = |kept: &Kept| {
+        let shares = |kept: &KeptVersion| {
             let (Some(file), Ok(version)) = (damaged_file, &kept.opened) else {
                 return false;
             };
             files_of(version).any(|path| FileId::at(&path).is_ok_and(|it| it == file))
         };
         for (kept_id, kept) in &mut state.kept {
-            let is_hit = *kept_id == id || shares(kept);
-            if !is_hit || found.is_some() == kept.damaged.is_some() {
+            let is_affected = *kept_id == id || shares(kept);
+            if !is_affected || found.is_some() == kept.damaged.is_some() {
                 continue;
             }
             if let Some(reason) = &found {
@@ -113,7 +113,7 @@ impl Store {
             }
             let path = self.dir.version_path(*kept_id);
             if let Err(error) = write(&path, found.as_deref()) {
-                tracing::warn!(store = %self.name, version = kept_id.0, %error, "what was found is not written down; it is forgotten at a restart");
+                tracing::warn!(store = %self.name, version = kept_id.0, %error, "the damage could not be recorded; it is forgotten at a restart");
             }
             kept.damaged = found.clone();
         }
@@ -121,8 +121,8 @@ impl Store {
 
     /// # Errors
     /// [`Error::Refused`] for a version that is damaged, or empty while the live one is not.
-    pub(super) fn check_swap(&self, state: &State, id: VersionId) -> Result<(), Error> {
-        const FORCE: &str = "--force (\"force\": true over HTTP) makes it live all the same";
+    pub(super) fn check_swap(&self, state: &StoreState, id: VersionId) -> Result<(), Error> {
+        const FORCE: &str = "--force (\"force\": true over HTTP) makes it live anyway";
         let name = &self.name;
         let Some(kept) = state.kept.get(&id) else {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_batch::profile::{self, Before, Limits, judge};
+use larder_batch::profile::{self, Limits, PreviousVersion, evaluate_gates};
 use larder_batch::{Manifest, PublicKey, Version};
 use larder_protocol::config::ServerConfig;
 use larder_protocol::http::{Canary, ColumnLimit, Gates, StoreLimit};
@@ -14,26 +14,26 @@ use crate::Shared;
 use crate::error::Error;
 
 /// Returns the requested gates, completed with the configured ones.
-pub fn configured(shared: &Shared, store: &StoreName, asked: Option<Gates>) -> Gates {
+pub fn merge_with_config(shared: &Shared, store: &StoreName, requested: Option<Gates>) -> Gates {
     let configured = &shared.config.stores;
-    let asked = asked.unwrap_or_default();
-    let columns = |asked, entries: &[String]| {
-        ColumnLimit::merged(asked, &StoreLimit::of_store(entries, store.as_str()))
+    let requested = requested.unwrap_or_default();
+    let columns = |requested, entries: &[String]| {
+        ColumnLimit::merge(requested, &StoreLimit::for_store(entries, store.as_str()))
     };
     let growth = configured.max_growth_percent;
     Gates {
-        min_records: asked.min_records.or(Some(configured.min_records)),
-        max_shrink_percent: asked
+        min_records: requested.min_records.or(Some(configured.min_records)),
+        max_shrink_percent: requested
             .max_shrink_percent
             .or(Some(configured.max_shrink_percent)),
-        max_growth_percent: asked
+        max_growth_percent: requested
             .max_growth_percent
             .or((growth > 0.0).then_some(growth)),
-        allow_empty: asked.allow_empty,
-        canary: asked.canary,
-        max_nulls: columns(asked.max_nulls, &configured.max_nulls),
-        max_empty: columns(asked.max_empty, &configured.max_empty),
-        max_shift: columns(asked.max_shift, &configured.max_shift),
+        allow_empty: requested.allow_empty,
+        canary: requested.canary,
+        max_nulls: columns(requested.max_nulls, &configured.max_nulls),
+        max_empty: columns(requested.max_empty, &configured.max_empty),
+        max_shift: columns(requested.max_shift, &configured.max_shift),
     }
 }
 
@@ -44,7 +44,7 @@ pub fn program(config: &ServerConfig) -> Option<Arc<Program>> {
 }
 
 /// Converts gates to the limits of `larder_batch`.
-pub fn limits(gates: &Gates) -> Limits {
+pub fn to_limits(gates: &Gates) -> Limits {
     let columns = |limits: &[ColumnLimit]| {
         let each = limits.iter().map(|it| profile::ColumnLimit {
             column: it.column.clone(),
@@ -78,7 +78,7 @@ pub fn signers(config: &ServerConfig) -> Result<Vec<PublicKey>, Error> {
 }
 
 /// Checks a version by its manifest, by its records on this node (keys of other nodes' partitions are checked there), and by the
-/// configured program. `go_on` is checked while the program runs.
+/// configured program. `should_continue` is checked while the program runs.
 ///
 /// # Errors
 /// [`Error::Refused`] with the gate, its limit, and the version's value.
@@ -87,7 +87,7 @@ pub fn check(
     program: Option<&Program>,
     version: &Version,
     live: Option<(VersionId, &Version)>,
-    go_on: &dyn Fn() -> bool,
+    should_continue: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let live = live.map(|(id, live)| (id, live.manifest()));
     check_manifest(gates, version.manifest(), live)?;
@@ -96,8 +96,8 @@ pub fn check(
         return Ok(());
     };
     let description = description(version.manifest(), live.map(|it| it.1));
-    let judged = program.judge(version.path(), &description, go_on);
-    judged.map_err(|told| Error::Refused(format!("{told}; {UNCHANGED}")))
+    let verdict = program.judge(version.path(), &description, should_continue);
+    verdict.map_err(|message| Error::Refused(format!("{message}; {UNCHANGED}")))
 }
 
 const UNCHANGED: &str = "the live version is unchanged";
@@ -114,18 +114,18 @@ pub fn check_manifest(
     let name = live.map(|(id, _)| format!("live version {id}"));
     let before = live
         .zip(name.as_deref())
-        .map(|((_, manifest), name)| Before { name, manifest });
-    let mut verdicts = judge(&limits(gates), manifest, before).into_iter();
+        .map(|((_, manifest), name)| PreviousVersion { name, manifest });
+    let mut verdicts = evaluate_gates(&to_limits(gates), manifest, before).into_iter();
     match verdicts.find(|verdict| !verdict.is_passed) {
         None => Ok(()),
-        Some(verdict) => Err(Error::Refused(format!("{}; {UNCHANGED}", verdict.told))),
+        Some(verdict) => Err(Error::Refused(format!("{}; {UNCHANGED}", verdict.message))),
     }
 }
 
 fn check_canaries(gates: &Gates, version: &Version) -> Result<(), Error> {
-    match canaries(gates, version)? {
+    match find_canary_fault(gates, version)? {
         None => Ok(()),
-        Some(told) => Err(Error::Refused(format!("{told}; {UNCHANGED}"))),
+        Some(message) => Err(Error::Refused(format!("{message}; {UNCHANGED}"))),
     }
 }
 
@@ -133,9 +133,9 @@ fn check_canaries(gates: &Gates, version: &Version) -> Result<(), Error> {
 ///
 /// # Errors
 /// Errors of reading the version.
-pub fn canaries(gates: &Gates, version: &Version) -> Result<Option<String>, Error> {
-    let here = |canary: &&Canary| version.holds(canary.key.as_bytes());
-    for canary in gates.canary.iter().filter(here) {
+pub fn find_canary_fault(gates: &Gates, version: &Version) -> Result<Option<String>, Error> {
+    let is_local = |canary: &&Canary| version.has_partition_of(canary.key.as_bytes());
+    for canary in gates.canary.iter().filter(is_local) {
         let found = version.get(canary.key.as_bytes())?;
         let refused = match (&found, &canary.value) {
             (None, _) => Some("is absent".to_owned()),
@@ -146,8 +146,8 @@ pub fn canaries(gates: &Gates, version: &Version) -> Result<Option<String>, Erro
             )),
             _ => None,
         };
-        if !version.is_whole() {
-            return Err(version.lost().into());
+        if !version.is_intact() {
+            return Err(version.lost_pages_error().into());
         }
         if let Some(what) = refused {
             return Ok(Some(format!(

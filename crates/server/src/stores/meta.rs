@@ -41,18 +41,18 @@ impl PullRecord {
     }
 
     pub fn write(&self, version_dir: &Path) -> Result<(), Error> {
-        write_whole(&version_dir.join(PULL_FILE), self)
+        write_atomically(&version_dir.join(PULL_FILE), self)
     }
 }
 
 /// The versions that were live, as a stack: a swap pushes, a rollback pops down to its target.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct History {
+pub struct LiveHistory {
     live: Vec<VersionId>,
 }
 
-impl History {
-    pub fn read(store_dir: &Path) -> History {
+impl LiveHistory {
+    pub fn read(store_dir: &Path) -> LiveHistory {
         files::read_regular(&store_dir.join(HISTORY_FILE))
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -60,11 +60,11 @@ impl History {
     }
 
     pub fn write(&self, store_dir: &Path) -> Result<(), Error> {
-        write_whole(&store_dir.join(HISTORY_FILE), self)
+        write_atomically(&store_dir.join(HISTORY_FILE), self)
     }
 
     /// Records that `version` went live. A return to an earlier version drops the entries after it.
-    pub fn went_live(&mut self, version: VersionId) {
+    pub fn record_live(&mut self, version: VersionId) {
         match self.live.iter().rposition(|past| *past == version) {
             Some(at) => self.live.truncate(at + 1),
             None => self.live.push(version),
@@ -73,23 +73,23 @@ impl History {
         self.live.drain(..excess);
     }
 
-    /// Returns the target of a rollback from `live`, among the `kept` versions (in order) that are `fit`: the previously live
+    /// Returns the target of a rollback from `live`, among the `kept` versions (in order) that are `is_usable`: the previously live
     /// version or, if that is unknown, the newest below it.
     pub fn previous(
         &self,
         live: VersionId,
         kept: &[VersionId],
-        fit: impl Fn(VersionId) -> bool,
+        is_usable: impl Fn(VersionId) -> bool,
     ) -> Option<VersionId> {
-        let counts = |id: &VersionId| *id != live && kept.contains(id) && fit(*id);
+        let is_candidate = |id: &VersionId| *id != live && kept.contains(id) && is_usable(*id);
         let end = self
             .live
             .iter()
             .rposition(|past| *past == live)
             .unwrap_or(self.live.len());
         let was_live = self.live[..end].iter().rev();
-        let below = kept.iter().rev().filter(|id| **id < live);
-        was_live.chain(below).find(|id| counts(id)).copied()
+        let older = kept.iter().rev().filter(|id| **id < live);
+        was_live.chain(older).find(|id| is_candidate(id)).copied()
     }
 }
 
@@ -100,7 +100,7 @@ pub fn unix_seconds() -> u64 {
 }
 
 /// Replaces a file atomically for readers. Not synced: see the table above.
-fn write_whole(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), Error> {
     let bytes = serde_json::to_vec_pretty(value).expect("plain structs become JSON");
     let fresh = path.with_extension("json.new");
     fs::write(&fresh, bytes).map_err(Error::io("write", &fresh))?;
@@ -113,32 +113,33 @@ mod tests {
 
     #[test]
     fn rolling_back_twice_goes_two_versions_down() {
-        let mut history = History::default();
+        let mut history = LiveHistory::default();
         for id in [3, 4, 5] {
-            history.went_live(VersionId(id));
+            history.record_live(VersionId(id));
         }
         let kept = [3, 4, 5, 6].map(VersionId);
-        let previous = |history: &History, live| {
+        let previous = |history: &LiveHistory, live| {
             let found = history.previous(VersionId(live), &kept, |_| true);
             found.map(|id| id.0)
         };
         assert_eq!(previous(&history, 5), Some(4));
-        history.went_live(VersionId(4));
+        history.record_live(VersionId(4));
         assert_eq!(previous(&history, 4), Some(3));
-        history.went_live(VersionId(3));
+        history.record_live(VersionId(3));
         assert_eq!(previous(&history, 3), None);
-        history.went_live(VersionId(6));
+        history.record_live(VersionId(6));
         assert_eq!(previous(&history, 6), Some(3));
     }
 
     #[test]
-    fn where_no_version_was_live_before_the_newest_below_is_the_previous_one() {
-        let mut history = History::default();
-        history.went_live(VersionId(3));
-        history.went_live(VersionId(6));
+    fn without_history_the_next_older_version_is_the_previous_one() {
+        let mut history = LiveHistory::default();
+        history.record_live(VersionId(3));
+        history.record_live(VersionId(6));
         let kept = [3, 4, 5, 6, 7].map(VersionId);
-        let fit = |unfit: u64| move |id: VersionId| id.0 != unfit;
-        let previous = |kept: &[VersionId], unfit| history.previous(VersionId(6), kept, fit(unfit));
+        let is_usable = |unfit: u64| move |id: VersionId| id.0 != unfit;
+        let previous =
+            |kept: &[VersionId], unfit| history.previous(VersionId(6), kept, is_usable(unfit));
         assert_eq!(previous(&kept, 0), Some(VersionId(3)));
         assert_eq!(previous(&kept, 3), Some(VersionId(5)), "it is passed over");
         assert_eq!(

@@ -7,17 +7,17 @@
 //! 3. Retention never removes the live version and the one before it, and a request never removes the live one.
 //! 4. No version becomes live before it was verified and has passed its gates (`unchecked`). A version that is known to be
 //!    damaged, or that is empty while the live one is not, becomes live only if forced (`damaged`).
-//! 5. In a cluster, the map determines the live version, and replaces invariants 1 and 3: see `followed`.
+//! 5. In a cluster, the map determines the live version, and replaces invariants 1 and 3: see `cluster_map`.
 //! 6. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and changes a pointer.
 //!
 //! Files of a removed version are unlinked immediately; the system frees them when the last reader's mapping is gone. One lock
 //! per store covers its folder and list; reads of keys never take it.
 
+mod cluster_map;
 mod damaged;
-mod followed;
 pub mod gates;
-mod marked;
 mod meta;
+mod process_mark;
 pub mod program;
 mod recover;
 mod retention;
@@ -32,7 +32,7 @@ use larder_batch::version::files;
 use larder_batch::{Built, Manifest, PublicKey, StoreDir, Version, fault_point};
 use larder_cluster::map::Epoch;
 use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
-use larder_types::{StoreName, VersionId, WhichVersion};
+use larder_types::{StoreName, VersionId, VersionSelector};
 
 use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
 use crate::error::Error;
@@ -47,44 +47,44 @@ pub use retention::Retention;
 pub struct Stores {
     data: PathBuf,
     catalog: Arc<Catalog>,
-    /// True if a map determines the live versions: see `followed`.
-    is_followed: bool,
+    /// True if a map determines the live versions: see `cluster_map`.
+    follows_cluster: bool,
     /// The accepted signers. If empty, versions need no signature.
     signers: Vec<PublicKey>,
     /// Checks every version before it becomes live.
     program: Option<Arc<Program>>,
     /// The epoch of the map that the catalog reflects.
-    shown: Mutex<Epoch>,
+    applied_epoch: Mutex<Epoch>,
     by_name: Mutex<BTreeMap<StoreName, Arc<Store>>>,
-    graveyard: Graveyard,
+    retired: RetiredVersions,
 }
 
 /// Removed versions that may still have readers. Unmapping a large deleted file takes long, so [`Stores::reap`] should drop the
 /// last reference, not a serving thread.
 #[derive(Clone, Default)]
-struct Graveyard(Arc<Mutex<Vec<Arc<Version>>>>);
+struct RetiredVersions(Arc<Mutex<Vec<Arc<Version>>>>);
 
 /// One store. A handle is cheap to keep; operations on a removed store return `NO_SUCH_STORE`.
 pub struct Store {
     pub name: StoreName,
     /// The folder. The lock is held for changes of `LIVE` and removals, but not for publishing, which syncs large files.
     pub(crate) dir: StoreDir,
-    state: Mutex<State>,
-    graveyard: Graveyard,
+    state: Mutex<StoreState>,
+    retired: RetiredVersions,
     program: Option<Arc<Program>>,
 }
 
-struct State {
-    kept: BTreeMap<VersionId, Kept>,
+struct StoreState {
+    kept: BTreeMap<VersionId, KeptVersion>,
     live: Option<VersionId>,
-    history: meta::History,
+    history: meta::LiveHistory,
     /// Since the server started.
     swap_count: u64,
     removed: bool,
 }
 
 /// A published version on this server's disk.
-struct Kept {
+struct KeptVersion {
     /// `None` if `pull.json` is absent.
     record: Option<PullRecord>,
     /// The error, if it cannot be read.
@@ -97,7 +97,7 @@ struct Kept {
 
 /// The result of a swap or a rollback.
 #[derive(Debug, Clone, Copy)]
-pub struct Swapped {
+pub struct SwapOutcome {
     pub live: VersionId,
     /// The target of a rollback from now.
     pub previous: Option<VersionId>,
@@ -135,8 +135,8 @@ impl Stores {
 
     /// Makes a kept version live: on disk first, then for reads. A version that a crash left unchecked is checked first, which
     /// may take long.
-    pub fn go_live(&self, store: &Store, id: VersionId) -> Result<Swapped, Error> {
-        store.judge_unchecked(id)?;
+    pub fn go_live(&self, store: &Store, id: VersionId) -> Result<SwapOutcome, Error> {
+        store.check_unchecked(id)?;
         let started = Instant::now();
         let mut state = store.lock()?;
         self.go_live_locked(store, &mut state, id, started)
@@ -146,17 +146,17 @@ impl Stores {
     ///
     /// # Errors
     /// [`Error::Conflict`] if another version is live.
-    pub fn go_live_in_place_of(
+    pub fn replace_live(
         &self,
         store: &Store,
         id: VersionId,
         before: VersionId,
-    ) -> Result<Swapped, Error> {
+    ) -> Result<SwapOutcome, Error> {
         let started = Instant::now();
         let mut state = store.lock()?;
         if state.live != Some(before) {
             return Err(Error::Conflict(format!(
-                "another version of store {} went live while version {before} was compacted; what came of that is dropped",
+                "another version of store {} went live while version {before} was compacted; the compacted version is discarded",
                 store.name
             )));
         }
@@ -191,7 +191,12 @@ impl Stores {
     }
 
     /// Makes a kept version live at a client's request, unless it is harmful: see `damaged`.
-    pub fn swap(&self, store: &Store, to: WhichVersion, force: bool) -> Result<Swapped, Error> {
+    pub fn swap(
+        &self,
+        store: &Store,
+        to: VersionSelector,
+        force: bool,
+    ) -> Result<SwapOutcome, Error> {
         let id = {
             let state = store.lock()?;
             let id = store.resolve(&state, to)?;
@@ -206,10 +211,10 @@ impl Stores {
     fn go_live_locked(
         &self,
         store: &Store,
-        state: &mut State,
+        state: &mut StoreState,
         id: VersionId,
         started: Instant,
-    ) -> Result<Swapped, Error> {
+    ) -> Result<SwapOutcome, Error> {
         let version = store.open_version(state, id)?;
         if state.live != Some(id) {
             self.check_signature(version.manifest())
@@ -234,12 +239,12 @@ impl Stores {
             version,
         });
         let took = started.elapsed();
-        state.history.went_live(id);
+        state.history.record_live(id);
         if let Err(error) = state.history.write(store.dir.path()) {
             tracing::warn!(store = %store.name, %error, "the history of live versions was not written");
         }
         tracing::info!(store = %store.name, version = id.0, took_us = took.as_micros() as u64, "live");
-        Ok(Swapped {
+        Ok(SwapOutcome {
             live: id,
             previous: state.previous(),
             took,
@@ -247,7 +252,11 @@ impl Stores {
     }
 
     /// Removes a version that is not live, and returns its number. Current readers of the version are not affected.
-    pub fn remove_version(&self, store: &Store, which: WhichVersion) -> Result<VersionId, Error> {
+    pub fn remove_version(
+        &self,
+        store: &Store,
+        which: VersionSelector,
+    ) -> Result<VersionId, Error> {
         let mut state = store.lock()?;
         let id = store.resolve(&state, which)?;
         if state.live == Some(id) {
@@ -269,18 +278,19 @@ impl Stores {
         let mut state = store.lock()?;
         let trash = recover::trash_folder(&self.data);
         std::fs::create_dir_all(&trash).map_err(Error::io("create", &trash))?;
-        let grave = trash.join(format!("{}.{}", store.name, unique_nanos()));
-        std::fs::rename(store.dir.path(), &grave).map_err(Error::io("remove", store.dir.path()))?;
+        let trash_path = trash.join(format!("{}.{}", store.name, unique_nanos()));
+        std::fs::rename(store.dir.path(), &trash_path)
+            .map_err(Error::io("remove", store.dir.path()))?;
         files::sync_folder(&self.data.join("stores"))?;
         state.removed = true;
         for (_, kept) in std::mem::take(&mut state.kept) {
-            store.graveyard.bury(kept);
+            store.retired.retire(kept);
         }
         by_name.remove(&store.name);
         self.catalog.remove(&store.name);
         drop((state, by_name));
         tracing::info!(store = %store.name, "removed");
-        remove_in_background(grave);
+        remove_in_background(trash_path);
         Ok(())
     }
 
@@ -298,9 +308,9 @@ impl Stores {
     /// Drops removed versions without other readers, in pieces. `step` is called after each piece.
     pub fn reap(&self, step: &dyn Fn()) {
         let done: Vec<Arc<Version>> = {
-            let mut buried = self.graveyard.lock();
+            let mut retired = self.retired.lock();
             // No reader can obtain a removed version, so a count of one stays one.
-            buried
+            retired
                 .extract_if(.., |version| Arc::strong_count(version) == 1)
                 .collect()
         };
@@ -322,7 +332,7 @@ impl Stores {
 }
 
 impl Store {
-    fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+    fn lock(&self) -> Result<MutexGuard<'_, StoreState>, Error> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.removed {
             return Err(Error::NoSuchStore(self.name.to_string()));
@@ -331,20 +341,23 @@ impl Store {
     }
 
     /// Returns the requested version, or the live one, if it is open.
-    pub fn version(&self, which: Option<WhichVersion>) -> Result<(VersionId, Arc<Version>), Error> {
+    pub fn version(
+        &self,
+        which: Option<VersionSelector>,
+    ) -> Result<(VersionId, Arc<Version>), Error> {
         let state = self.lock()?;
-        let id = self.resolve(&state, which.unwrap_or(WhichVersion::Live))?;
+        let id = self.resolve(&state, which.unwrap_or(VersionSelector::Live))?;
         Ok((id, self.open_version(&state, id)?))
     }
 
     /// Resolves a requested version to its number. A number is returned unchanged, whether kept or not.
-    fn resolve(&self, state: &State, which: WhichVersion) -> Result<VersionId, Error> {
+    fn resolve(&self, state: &StoreState, which: VersionSelector) -> Result<VersionId, Error> {
         match which {
-            WhichVersion::Number(id) => Ok(id),
-            WhichVersion::Live => state
+            VersionSelector::Number(id) => Ok(id),
+            VersionSelector::Live => state
                 .live
-                .ok_or_else(|| Error::NoLiveVersion(nothing_live(&self.name).reason)),
-            WhichVersion::Previous => state.previous().ok_or_else(|| {
+                .ok_or_else(|| Error::NoLiveVersion(no_live_version(&self.name).reason)),
+            VersionSelector::Previous => state.previous().ok_or_else(|| {
                 Error::Refused(format!(
                     "store {} has no earlier version to return to; it keeps {}; name one to make it live",
                     self.name,
@@ -354,7 +367,7 @@ impl Store {
         }
     }
 
-    fn open_version(&self, state: &State, id: VersionId) -> Result<Arc<Version>, Error> {
+    fn open_version(&self, state: &StoreState, id: VersionId) -> Result<Arc<Version>, Error> {
         match state.kept.get(&id).map(|kept| &kept.opened) {
             Some(Ok(version)) => Ok(version.clone()),
             Some(Err(error)) => {
@@ -400,7 +413,7 @@ impl Store {
     }
 
     /// A version newer than the live one with this digest: the remainder of a pull that ended between publishing and going live.
-    pub fn published_not_live(&self, digest: &str) -> Result<Option<VersionId>, Error> {
+    pub fn find_published(&self, digest: &str) -> Result<Option<VersionId>, Error> {
         let state = self.lock()?;
         let mut newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
         let found = newer.find(|(_, kept)| {
@@ -412,7 +425,7 @@ impl Store {
     }
 
     /// Returns whether this version is kept and has passed its gates.
-    pub fn is_judged(&self, id: VersionId) -> bool {
+    pub fn is_checked(&self, id: VersionId) -> bool {
         let state = self.lock();
         state.is_ok_and(|state| {
             let kept = state.kept.get(&id);
@@ -427,18 +440,18 @@ impl Store {
     }
 
     /// The segments of all intact kept versions, by digest.
-    pub fn segments_here(&self) -> HashMap<String, PathBuf> {
+    pub fn local_segments(&self) -> HashMap<String, PathBuf> {
         let mut segments = HashMap::new();
         let Ok(state) = self.lock() else {
             return segments;
         };
-        let sound = |kept: &&Kept| kept.damaged.is_none() && kept.unchecked.is_none();
-        for kept in state.kept.values().filter(sound) {
-            let Some(version) = kept.opened.as_ref().ok().filter(|it| it.is_whole()) else {
+        let is_sound = |kept: &&KeptVersion| kept.damaged.is_none() && kept.unchecked.is_none();
+        for kept in state.kept.values().filter(is_sound) {
+            let Some(version) = kept.opened.as_ref().ok().filter(|it| it.is_intact()) else {
                 continue;
             };
-            for partition in version.partitions_here().iter() {
-                for entry in version.manifest().entries_of(partition) {
+            for partition in version.local_partitions().iter() {
+                for entry in version.manifest().partition_entries(partition) {
                     let path = version.path().join(&entry.file);
                     segments.insert(entry.digest.clone(), path);
                 }
@@ -451,12 +464,12 @@ impl Store {
     pub fn newer_than_live_from(&self, source: &str) -> Result<Vec<VersionId>, Error> {
         let state = self.lock()?;
         let newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
-        let is_of = |kept: &Kept| {
+        let is_from_source = |kept: &KeptVersion| {
             let record = kept.record.as_ref();
             record.is_some_and(|record| record.source.starts_with(source))
         };
         Ok(newer
-            .filter(|(_, kept)| is_of(kept))
+            .filter(|(_, kept)| is_from_source(kept))
             .map(|(id, _)| *id)
             .collect())
     }
@@ -480,16 +493,16 @@ impl Store {
 
     /// Deletes the files of a version that is no longer listed. This may take long, so the lock is not held: no request can
     /// obtain the version any more.
-    fn unlink(&self, id: VersionId, kept: Option<Kept>) -> Result<(), Error> {
+    fn unlink(&self, id: VersionId, kept: Option<KeptVersion>) -> Result<(), Error> {
         self.dir.remove(id)?;
         if let Some(kept) = kept {
-            self.graveyard.bury(kept);
+            self.retired.retire(kept);
         }
         tracing::info!(store = %self.name, version = id.0, "version removed");
         Ok(())
     }
 
-    fn no_such_version(&self, state: &State, id: VersionId) -> Error {
+    fn no_such_version(&self, state: &StoreState, id: VersionId) -> Error {
         Error::NoSuchVersion {
             store: self.name.clone(),
             version: id.0,
@@ -504,7 +517,7 @@ impl Store {
         version: Arc<Version>,
         record: PullRecord,
     ) -> Result<(), Error> {
-        let kept = Kept {
+        let kept = KeptVersion {
             record: Some(record),
             opened: Ok(version),
             unchecked: None,
@@ -531,19 +544,20 @@ impl Store {
     }
 }
 
-impl State {
+impl StoreState {
     fn previous(&self) -> Option<VersionId> {
         let live = self.live?;
-        let fit =
-            |kept: &Kept| kept.opened.is_ok() && kept.unchecked.is_none() && kept.damaged.is_none();
+        let is_usable = |kept: &KeptVersion| {
+            kept.opened.is_ok() && kept.unchecked.is_none() && kept.damaged.is_none()
+        };
         let kept: Vec<VersionId> = self.kept.keys().copied().collect();
         self.history
-            .previous(live, &kept, |id| self.kept.get(&id).is_some_and(fit))
+            .previous(live, &kept, |id| self.kept.get(&id).is_some_and(is_usable))
     }
 }
 
-impl Graveyard {
-    fn bury(&self, kept: Kept) {
+impl RetiredVersions {
+    fn retire(&self, kept: KeptVersion) {
         if let Ok(version) = kept.opened {
             self.lock().push(version);
         }
@@ -554,7 +568,7 @@ impl Graveyard {
     }
 }
 
-impl Kept {
+impl KeptVersion {
     fn size_bytes(&self) -> u64 {
         let open = self.opened.as_ref().ok();
         open.map_or(0, |version| version.manifest().size_bytes)
@@ -566,7 +580,9 @@ impl Kept {
         let manifest = self.opened.as_ref().ok().map(|version| version.manifest());
         let built = manifest.and_then(|m| m.built.as_ref()).map(built_status);
         let pulled_from = self.record.as_ref().map(|record| record.source.clone());
-        let inputs = built.as_ref().map(|built| built.inputs_line(INPUTS_NAMED));
+        let inputs = built
+            .as_ref()
+            .map(|built| built.describe_inputs(INPUTS_NAMED));
         VersionStatus {
             version: id.0,
             live,
@@ -607,7 +623,7 @@ fn built_status(built: &Built) -> BuiltStatus {
     }
 }
 
-pub(crate) fn nothing_live(name: &StoreName) -> Unavailable {
+pub(crate) fn no_live_version(name: &StoreName) -> Unavailable {
     Unavailable {
         name: name.clone(),
         version_id: None,
@@ -618,8 +634,8 @@ pub(crate) fn nothing_live(name: &StoreName) -> Unavailable {
     }
 }
 
-fn show_kept(kept: &BTreeMap<VersionId, Kept>) -> String {
-    let show = |(id, kept): (&VersionId, &Kept)| match kept.damaged {
+fn show_kept(kept: &BTreeMap<VersionId, KeptVersion>) -> String {
+    let show = |(id, kept): (&VersionId, &KeptVersion)| match kept.damaged {
         Some(_) => format!("version {id} (damaged)"),
         None => format!("version {id}"),
     };
@@ -641,8 +657,8 @@ fn unique_nanos() -> u128 {
 /// next start.
 fn remove_in_background(path: PathBuf) {
     let remove = move || remove_tree(&path);
-    if let Err(error) = crate::low_priority::spawn_low("larder-trash", remove) {
-        tracing::warn!(%error, "no thread to empty the trash; the next start will");
+    if let Err(error) = crate::low_priority::spawn_low_priority("larder-trash", remove) {
+        tracing::warn!(%error, "cannot start a thread to empty the trash; the next start empties it");
     }
 }
 

@@ -4,7 +4,7 @@
 //! end of its standard error output is part of the error message if it rejects the version; only that end is kept.
 //!
 //! 1. It runs in its own process group. When it exits, exceeds its time limit, or is cancelled, the group is killed, and
-//!    processes that have left the group are found by the mark that they inherited (`marked.rs`).
+//!    processes that have left the group are found by the mark that they inherited (`process_mark.rs`).
 //! 2. Its child processes are never waited for, even if they hold the standard error open.
 
 use std::fs::File;
@@ -18,11 +18,11 @@ use larder_batch::Manifest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::marked::Mark;
+use super::process_mark::ProcessMark;
 
 /// The number of bytes of its error output that are reported.
-const SAID_BYTES_MAX: usize = 2 << 10;
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const STDERR_BYTES_MAX: usize = 2 << 10;
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A program with its arguments.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +40,7 @@ impl Program {
         })
     }
 
-    /// Runs the program to its end. `go_on` is checked meanwhile; if it returns false, the program is killed.
+    /// Runs the program to its end. `should_continue` is checked meanwhile; if it returns false, the program is killed.
     ///
     /// # Errors
     /// The reason why the version is rejected, as a sentence.
@@ -48,37 +48,37 @@ impl Program {
         &self,
         folder: &Path,
         description: &serde_json::Value,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> Result<(), String> {
         let name = &self.command[0];
         let failed = |what: &str, error: std::io::Error| {
             format!(
-                "the gate's program {name} cannot be {what}: {error}; correct its path, or its rights"
+                "the gate's program {name} cannot be {what}: {error}; check its path and its permissions"
             )
         };
-        let mark = Mark::new();
+        let mark = ProcessMark::new();
         let started = self.start(folder, description, &mark);
-        let (mut child, mut said) = started.map_err(|error| failed("started", error))?;
-        let ended = self.wait(&mut child, &mut said, go_on);
+        let (mut child, mut output) = started.map_err(|error| failed("started", error))?;
+        let ended = self.wait(&mut child, &mut output, should_continue);
         // SAFETY: takes integers; the group is the child's own, made when it was started.
         unsafe { libc::killpg(child.id() as libc::pid_t, libc::SIGKILL) };
-        mark.end_all();
-        said.take_rest();
+        mark.kill_all();
+        output.drain();
         let status = match ended {
-            Ended::By(Ok(status)) => status,
-            Ended::By(Err(error)) => return Err(failed("waited for", error)),
-            Ended::NotWanted => {
+            WaitOutcome::Exited(Ok(status)) => status,
+            WaitOutcome::Exited(Err(error)) => return Err(failed("waited for", error)),
+            WaitOutcome::Cancelled => {
                 let _ = child.wait();
                 return Err(format!(
-                    "the gate's program {name} was ended: nobody waits for it any more"
+                    "the gate's program {name} was killed because its request was cancelled"
                 ));
             }
-            Ended::Late => {
+            WaitOutcome::TimedOut => {
                 let _ = child.wait();
                 return Err(format!(
-                    "the gate's program {name} did not end within {} s and was ended; give it more time, or less to do{}",
+                    "the gate's program {name} did not end within {} s and was killed; give it more time, or less to do{}",
                     self.limit.as_secs(),
-                    said.told()
+                    output.message_suffix()
                 ));
             }
         };
@@ -87,7 +87,7 @@ impl Program {
         } else {
             Err(format!(
                 "the gate's program {name} refuses the version ({status}){}",
-                said.told()
+                output.message_suffix()
             ))
         }
     }
@@ -96,51 +96,56 @@ impl Program {
         &self,
         folder: &Path,
         description: &serde_json::Value,
-        mark: &Mark,
-    ) -> std::io::Result<(Child, Said)> {
+        mark: &ProcessMark,
+    ) -> std::io::Result<(Child, StderrTail)> {
         let mut input = scratch("larder-gate-input")?;
         serde_json::to_writer(&mut input, description)?;
         input.write_all(b"\n")?;
         input.seek(SeekFrom::Start(0))?;
-        let (said, stderr) = std::io::pipe()?;
-        let said = Said::of(said)?;
+        let (output, stderr) = std::io::pipe()?;
+        let output = StderrTail::of(output)?;
         let child = Command::new(&self.command[0])
             .args(&self.command[1..])
             .arg(folder)
-            .env(Mark::NAME, mark.value())
+            .env(ProcessMark::NAME, mark.value())
             .stdin(input)
             .stdout(Stdio::null())
             .stderr(stderr)
             .process_group(0)
             .spawn()?;
-        Ok((child, said))
+        Ok((child, output))
     }
 
-    fn wait(&self, child: &mut Child, said: &mut Said, go_on: &dyn Fn() -> bool) -> Ended {
+    fn wait(
+        &self,
+        child: &mut Child,
+        output: &mut StderrTail,
+        should_continue: &dyn Fn() -> bool,
+    ) -> WaitOutcome {
         let started = Instant::now();
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return Ended::By(Ok(status)),
+                Ok(Some(status)) => return WaitOutcome::Exited(Ok(status)),
                 Ok(None) => {}
-                Err(error) => return Ended::By(Err(error)),
+                Err(error) => return WaitOutcome::Exited(Err(error)),
             }
-            if !go_on() {
-                return Ended::NotWanted;
+            if !should_continue() {
+                return WaitOutcome::Cancelled;
             }
             if started.elapsed() >= self.limit {
-                return Ended::Late;
+                return WaitOutcome::TimedOut;
             }
-            if !said.take() {
-                said.wait(LOOK_EVERY);
+            if !output.take() {
+                output.wait(POLL_INTERVAL);
             }
         }
     }
 }
 
-enum Ended {
-    By(std::io::Result<ExitStatus>),
-    Late,
-    NotWanted,
+enum WaitOutcome {
+    Exited(std::io::Result<ExitStatus>),
+    TimedOut,
+    Cancelled,
 }
 
 /// The description of a version, and of the live one that it would replace: store, sizes and profiles.
@@ -162,19 +167,19 @@ fn scratch(name: &str) -> std::io::Result<File> {
 }
 
 /// The end of the output written to a pipe. It never blocks on a writer.
-struct Said {
+struct StderrTail {
     pipe: PipeReader,
     end: Vec<u8>,
     /// All writers have closed the pipe.
     has_ended: bool,
 }
 
-impl Said {
+impl StderrTail {
     const PART_BYTES: usize = 16 << 10;
 
-    fn of(pipe: PipeReader) -> std::io::Result<Said> {
+    fn of(pipe: PipeReader) -> std::io::Result<StderrTail> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        Ok(Said {
+        Ok(StderrTail {
             pipe,
             end: Vec::new(),
             has_ended: false,
@@ -183,7 +188,7 @@ impl Said {
 
     /// Reads a part of the available output. Returns whether there was any.
     fn take(&mut self) -> bool {
-        let mut part = [0; Said::PART_BYTES];
+        let mut part = [0; StderrTail::PART_BYTES];
         let length = match self.pipe.read(&mut part) {
             Ok(length @ 1..) => length,
             read => {
@@ -192,7 +197,7 @@ impl Said {
             }
         };
         self.end.extend_from_slice(&part[..length]);
-        let beyond = self.end.len().saturating_sub(SAID_BYTES_MAX);
+        let beyond = self.end.len().saturating_sub(STDERR_BYTES_MAX);
         self.end.drain(..beyond);
         true
     }
@@ -212,14 +217,14 @@ impl Said {
     }
 
     /// Reads the rest of the pipe. Bounded, because a process may still be writing.
-    fn take_rest(&mut self) {
+    fn drain(&mut self) {
         const PIPE_BYTES_MAX: usize = 1 << 20;
-        let parts_max = PIPE_BYTES_MAX / Said::PART_BYTES;
+        let parts_max = PIPE_BYTES_MAX / StderrTail::PART_BYTES;
         let _ = (0..parts_max).take_while(|_| self.take()).count();
     }
 
     /// The output as a suffix of a message.
-    fn told(&self) -> String {
+    fn message_suffix(&self) -> String {
         match String::from_utf8_lossy(&self.end).trim() {
             "" => String::new(),
             text => format!(": {text}"),
@@ -231,31 +236,33 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn judged(script: &str, limit: Duration, go_on: bool) -> Result<(), String> {
+    fn run_judge(script: &str, limit: Duration, should_continue: bool) -> Result<(), String> {
         let command = ["/bin/sh", "-c", script, "sh"].map(str::to_owned);
         let program = Program::new(&command, limit).expect("a program");
         let description = serde_json::json!({"store": "s"});
-        program.judge(Path::new("/some/version"), &description, &|| go_on)
+        program.judge(Path::new("/some/version"), &description, &|| {
+            should_continue
+        })
     }
 
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn the_exit_status_decides_and_what_was_said_is_told() {
-        assert_eq!(judged("exit 0", LONG, true), Ok(()));
-        let told = judged("echo no such thing >&2; exit 3", LONG, true).expect_err("refused");
+    fn the_exit_status_decides_and_stderr_is_reported() {
+        assert_eq!(run_judge("exit 0", LONG, true), Ok(()));
+        let message = run_judge("echo no such thing >&2; exit 3", LONG, true).expect_err("refused");
         assert!(
-            told.contains("exit status: 3") && told.ends_with(": no such thing"),
-            "{told}"
+            message.contains("exit status: 3") && message.ends_with(": no such thing"),
+            "{message}"
         );
-        let told = judged("kill -9 $$", LONG, true).expect_err("refused");
-        assert!(told.contains("signal: 9"), "{told}");
+        let message = run_judge("kill -9 $$", LONG, true).expect_err("refused");
+        assert!(message.contains("signal: 9"), "{message}");
     }
 
     #[test]
-    fn it_is_given_the_folder_and_the_description() {
+    fn the_program_receives_the_folder_and_the_description() {
         assert_eq!(
-            judged(
+            run_judge(
                 "test \"$1\" = /some/version && grep -q '\"store\":\"s\"'",
                 LONG,
                 true
@@ -265,79 +272,80 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_ended_with_what_it_started() {
-        let told = judged("sleep 600 & sleep 600", Duration::from_millis(1), true);
-        assert!(told.expect_err("late").contains("did not end within"));
-        let told = judged("sleep 600", LONG, false).expect_err("not wanted");
-        assert!(told.contains("nobody waits"), "{told}");
+    fn a_program_that_exceeds_its_time_is_killed_with_its_children() {
+        let message = run_judge("sleep 600 & sleep 600", Duration::from_millis(1), true);
+        assert!(message.expect_err("late").contains("did not end within"));
+        let message = run_judge("sleep 600", LONG, false).expect_err("not wanted");
+        assert!(message.contains("was cancelled"), "{message}");
     }
 
     #[test]
-    fn one_that_is_not_there_refuses() {
+    fn a_missing_program_rejects_the_version() {
         let program = Program::new(&["/no/such/program".to_owned()], LONG).expect("a program");
-        let told = program.judge(Path::new("/"), &serde_json::Value::Null, &|| true);
+        let message = program.judge(Path::new("/"), &serde_json::Value::Null, &|| true);
         assert!(
-            told.expect_err("refused")
+            message
+                .expect_err("refused")
                 .contains("/no/such/program cannot be started")
         );
         assert_eq!(Program::new(&[], LONG), None);
     }
 
     #[test]
-    fn of_much_that_is_said_the_end_is_told() {
-        let told = judged(
+    fn only_the_end_of_a_long_stderr_is_reported() {
+        let message = run_judge(
             "head -c 100000 /dev/zero | tr '\\0' x >&2; echo end >&2; exit 1",
             LONG,
             true,
         );
-        let told = told.expect_err("refused");
+        let message = message.expect_err("refused");
         assert!(
-            told.ends_with("xend") && told.len() < 3000,
+            message.ends_with("xend") && message.len() < 3000,
             "{}",
-            told.len()
+            message.len()
         );
     }
 
     #[test]
-    fn the_program_is_not_waited_for_while_it_writes() {
+    fn waiting_ends_when_the_program_writes() {
         let (pipe, mut writer) = std::io::pipe().expect("a pipe");
-        let mut said = Said::of(pipe).expect("listens");
+        let mut output = StderrTail::of(pipe).expect("listens");
         writer.write_all(b"x").expect("it has room");
         // Waiting for the end of the output would exceed the test's time limit.
-        said.wait(LONG);
-        assert!(said.take() && !said.take() && !said.has_ended);
+        output.wait(LONG);
+        assert!(output.take() && !output.take() && !output.has_ended);
         drop(writer);
-        said.wait(LONG);
-        assert!(!said.take() && said.has_ended);
+        output.wait(LONG);
+        assert!(!output.take() && output.has_ended);
     }
 
     /// A program may write endlessly, and processes that it leaves behind may hold its standard error open.
     #[test]
-    fn of_what_is_said_no_more_is_kept_than_is_told() {
+    fn stderr_is_kept_only_up_to_the_reported_length() {
         let (pipe, mut writer) = std::io::pipe().expect("a pipe");
-        let mut said = Said::of(pipe).expect("listens");
-        assert!(!said.take(), "nothing was said yet");
+        let mut output = StderrTail::of(pipe).expect("listens");
+        assert!(!output.take(), "nothing was written yet");
         for _ in 0..200 {
             writer.write_all(&[b'x'; 4096]).expect("it has room");
-            said.take_rest();
-            assert!(said.end.len() <= SAID_BYTES_MAX);
+            output.drain();
+            assert!(output.end.len() <= STDERR_BYTES_MAX);
         }
         writer.write_all(b"the end").expect("it has room");
-        said.take_rest();
-        assert!(said.told().ends_with("xthe end"));
-        let told = judged("yes >&2", Duration::from_millis(50), true).expect_err("late");
-        assert!(told.len() < 3000, "{}", told.len());
+        output.drain();
+        assert!(output.message_suffix().ends_with("xthe end"));
+        let message = run_judge("yes >&2", Duration::from_millis(50), true).expect_err("late");
+        assert!(message.len() < 3000, "{}", message.len());
     }
 
     #[test]
-    fn what_made_itself_a_session_is_ended_too() {
+    fn processes_in_their_own_session_are_killed_too() {
         let temp = tempfile::tempdir().expect("a folder");
         let file = temp.path().join("id");
         let script = format!(
             "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' & while [ ! -e {0} ]; do :; done",
             file.display()
         );
-        assert_eq!(judged(&script, LONG, true), Ok(()));
+        assert_eq!(run_judge(&script, LONG, true), Ok(()));
         let id = std::fs::read_to_string(&file).expect("it was started");
         let stat = format!("/proc/{}/stat", id.trim());
         // The process may be a zombie that has not been reaped yet.

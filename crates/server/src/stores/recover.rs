@@ -23,13 +23,13 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::program::Program;
 use super::{
-    Graveyard, Kept, PullRecord, State, Store, Stores, damaged, followed, meta, nothing_live,
-    remove_in_background, unchecked,
+    KeptVersion, PullRecord, RetiredVersions, Store, StoreState, Stores, cluster_map, damaged,
+    meta, no_live_version, remove_in_background, unchecked,
 };
 use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
-use crate::descriptors::ensure_half;
+use crate::descriptors::ensure_half_free;
 use crate::error::Error;
-use crate::loading::Progress;
+use crate::loading::LoadProgress;
 use crate::supervision::contain;
 
 /// The lock of the data folder, released whenever the process ends.
@@ -76,7 +76,7 @@ impl Stores {
     pub fn new(
         data: &Path,
         catalog: Arc<Catalog>,
-        is_followed: bool,
+        follows_cluster: bool,
         signers: Vec<PublicKey>,
         program: Option<Arc<Program>>,
     ) -> Result<Stores, Error> {
@@ -89,21 +89,21 @@ impl Stores {
         Ok(Stores {
             data: data.to_owned(),
             catalog,
-            is_followed,
+            follows_cluster,
             signers,
             program,
-            shown: Mutex::default(),
+            applied_epoch: Mutex::default(),
             by_name: Mutex::default(),
-            graveyard: Graveyard::default(),
+            retired: RetiredVersions::default(),
         })
     }
 
-    /// Opens every store in the folder and fills the catalog. If the map `is_followed`, the catalog is left to `Stores::show`. No
+    /// Opens every store in the folder and fills the catalog. If the map `follows_cluster`, the catalog is left to `Stores::show`. No
     /// stores are created or removed meanwhile.
     ///
     /// # Errors
     /// [`Error::Io`] if the folder cannot be read.
-    pub fn recover(&self, progress: &Progress) -> Result<(), Error> {
+    pub fn recover(&self, progress: &LoadProgress) -> Result<(), Error> {
         let names = StoreDir::list(&self.data)?;
         progress.begin_stores(names.len() as u64);
         for name in names {
@@ -118,7 +118,7 @@ impl Stores {
     /// Opens a store, or reports why it is not served. The other stores are served all the same.
     fn recover_or_report(&self, name: StoreName) {
         if !self.data.join("stores").join(name.as_str()).is_dir() {
-            tracing::warn!(%name, "a file in the stores' folder was left alone");
+            tracing::warn!(%name, "a file in the stores' folder was ignored");
             return;
         }
         match contain(&format!("opening store {name}"), || {
@@ -143,14 +143,14 @@ impl Stores {
         dir.sweep()?;
         let mut versions = dir.versions()?;
         // The live version comes first, so that it gets its descriptors if there are not enough for all.
-        let said_live = dir.live().ok().flatten();
-        versions.sort_by_key(|id| Some(*id) != said_live);
-        let kept: BTreeMap<VersionId, Kept> = (versions.into_iter())
+        let recorded_live = dir.live().ok().flatten();
+        versions.sort_by_key(|id| Some(*id) != recorded_live);
+        let kept: BTreeMap<VersionId, KeptVersion> = (versions.into_iter())
             .map(|id| {
-                let may_open = if Some(id) == said_live {
+                let may_open = if Some(id) == recorded_live {
                     Ok(())
                 } else {
-                    ensure_half()
+                    ensure_half_free()
                 };
                 (id, open_kept(&dir.version_path(id), name, id, may_open))
             })
@@ -160,7 +160,7 @@ impl Stores {
                 dir.remove_pull(id)?;
                 tracing::info!(store = %name, version = id.0, "a stale pull was removed");
             } else {
-                tracing::info!(store = %name, version = id.0, "a pull was interrupted; the next pull of its source goes on from it");
+                tracing::info!(store = %name, version = id.0, "a pull was interrupted; the next pull of its source resumes it");
             }
         }
         let (live, unreadable) = match dir.live() {
@@ -168,8 +168,11 @@ impl Stores {
             Err(error) => (None, Some(error.to_string())),
         };
         let damage = match (live, unreadable) {
-            _ if self.is_followed => None,
-            (_, Some(why)) => Some((format!("what is live is unknown: {why}"), Cause::Damaged)),
+            _ if self.follows_cluster => None,
+            (_, Some(why)) => Some((
+                format!("the live version is unknown: {why}"),
+                Cause::Damaged,
+            )),
             (None, None) => None,
             (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
                 Some(Ok(version)) => {
@@ -203,25 +206,27 @@ impl Stores {
                 let reason = format!("store {name} cannot be read: {why}; {remedy}");
                 report_fault(&self.catalog, name, live, cause, reason);
             }
-            None if self.is_followed => self.catalog.set_unavailable(followed::not_heard(name)),
-            None if live.is_none() => self.catalog.set_unavailable(nothing_live(name)),
+            None if self.follows_cluster => {
+                self.catalog.set_unavailable(cluster_map::map_unknown(name))
+            }
+            None if live.is_none() => self.catalog.set_unavailable(no_live_version(name)),
             None => {}
         }
-        let mut history = meta::History::read(dir.path());
+        let mut history = meta::LiveHistory::read(dir.path());
         if let Some(live) = live {
-            history.went_live(live);
+            history.record_live(live);
         }
         Ok(Store {
             name: name.clone(),
             dir,
-            state: Mutex::new(State {
+            state: Mutex::new(StoreState {
                 kept,
                 live,
                 history,
                 swap_count: 0,
                 removed: false,
             }),
-            graveyard: self.graveyard.clone(),
+            retired: self.retired.clone(),
             program: self.program.clone(),
         })
     }
@@ -235,12 +240,12 @@ pub fn previous_version(dir: &StoreDir) -> Result<Option<VersionId>, Error> {
     let Some(live) = dir.live()? else {
         return Ok(None);
     };
-    let fit = |id| {
+    let is_usable = |id| {
         let path = dir.version_path(id);
-        let is_judged = matches!(unchecked::read(&path), Ok(None));
-        is_judged && damaged::read(&path).is_none() && Version::open(&path).is_ok()
+        let is_checked = matches!(unchecked::read(&path), Ok(None));
+        is_checked && damaged::read(&path).is_none() && Version::open(&path).is_ok()
     };
-    Ok(meta::History::read(dir.path()).previous(live, &dir.versions()?, fit))
+    Ok(meta::LiveHistory::read(dir.path()).previous(live, &dir.versions()?, is_usable))
 }
 
 fn report_fault(
@@ -259,7 +264,12 @@ fn report_fault(
     });
 }
 
-fn open_kept(path: &Path, name: &StoreName, id: VersionId, may_open: Result<(), Error>) -> Kept {
+fn open_kept(
+    path: &Path,
+    name: &StoreName,
+    id: VersionId,
+    may_open: Result<(), Error>,
+) -> KeptVersion {
     let record = PullRecord::read(path);
     let unchecked = unchecked::read(path);
     let open = || contain("opening the version", || Ok(Version::open(path)?));
@@ -279,13 +289,13 @@ fn open_kept(path: &Path, name: &StoreName, id: VersionId, may_open: Result<(), 
         tracing::error!(store = %name, version = id.0, %why, "a version cannot be opened");
     }
     if unchecked.is_some() {
-        tracing::warn!(store = %name, version = id.0, "a crash came before this version was checked; a swap to it, or another push, checks it");
+        tracing::warn!(store = %name, version = id.0, "the server stopped before this version was checked; a swap to it, or another push, checks it");
     }
     let damaged = damaged::read(path);
     if let Some(reason) = &damaged {
         tracing::warn!(store = %name, version = id.0, %reason, "this version was found damaged");
     }
-    Kept {
+    KeptVersion {
         record,
         opened,
         unchecked,

@@ -30,7 +30,7 @@ struct Candidate {
 impl Stores {
     /// Applies `retention` to every store. In a cluster, the map determines what is kept.
     pub fn retain_all(&self, retention: Retention) {
-        if self.is_followed {
+        if self.follows_cluster {
             return;
         }
         for store in self.list() {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_go_by_count_age_and_bytes_but_never_the_live_or_the_previous_one() {
+    fn retention_removes_by_count_age_and_bytes_but_keeps_live_and_previous() {
         let none = Retention::default();
         check(none, &[]);
         check(

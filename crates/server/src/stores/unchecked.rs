@@ -20,7 +20,7 @@ use larder_types::VersionId;
 
 use super::{Store, gates};
 use crate::error::Error;
-use crate::low_priority::lower_this_thread;
+use crate::low_priority::lower_thread_priority;
 use crate::supervision::contain;
 
 const FILE: &str = "unchecked.json";
@@ -73,7 +73,7 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupted`], or [`Error::Refused`] by one of its gates.
     /// [`Error::Corrupted`], or [`Error::Refused`] by one of its gates.
-    pub fn judge_unchecked(&self, id: VersionId) -> Result<(), Error> {
+    pub fn check_unchecked(&self, id: VersionId) -> Result<(), Error> {
         let (gates, version, live) = {
             let state = self.lock()?;
             let Some(gates) = state.kept.get(&id).and_then(|kept| kept.unchecked.clone()) else {
@@ -85,7 +85,7 @@ impl Store {
             (gates, self.open_version(&state, id)?, live)
         };
         let judge = || {
-            lower_this_thread();
+            lower_thread_priority();
             let what = format!("verifying version {id} of store {}", self.name);
             contain(&what, || {
                 version.verify(&|_| true)?;
@@ -93,10 +93,10 @@ impl Store {
                 gates::check(&gates, self.program.as_deref(), &version, live, &|| true)
             })
         };
-        let judged = std::thread::scope(|scope| scope.spawn(judge).join());
-        judged.expect("the thread contains its panics")?;
+        let verdict = std::thread::scope(|scope| scope.spawn(judge).join());
+        verdict.expect("the thread contains its panics")?;
         clear(&self.dir.version_path(id))?;
-        tracing::info!(store = %self.name, version = id.0, "verified, and let through by its gates");
+        tracing::info!(store = %self.name, version = id.0, "verified and accepted by its gates");
         if let Some(kept) = self.lock()?.kept.get_mut(&id) {
             kept.unchecked = None;
         }

@@ -19,7 +19,7 @@ pub struct Cursors {
 impl Cursors {
     /// Creates the cursors of a cluster node, whose numbers differ from those of other nodes. They have 53 bits, which
     /// every client's number type can hold.
-    pub fn of_node(name: &str) -> Cursors {
+    pub fn for_node(name: &str) -> Cursors {
         Cursors {
             next: (larder_types::key_hash(name.as_bytes()) >> 43) << 32,
             is_of_node: true,
@@ -28,16 +28,16 @@ impl Cursors {
     }
 
     /// Returns the remedy for an unknown cursor.
-    pub fn advice(&self) -> &'static str {
+    pub fn unknown_cursor_hint(&self) -> &'static str {
         if self.is_of_node {
-            "is not remembered by this node; go on at the node that gave it, or begin again with cursor 0"
+            "is unknown to this node; continue at the node that returned it, or start again with cursor 0"
         } else {
-            "is not remembered any more; begin again with cursor 0"
+            "has expired; start again with cursor 0"
         }
     }
 
     /// Issues a cursor that continues at a key.
-    pub fn keep(&mut self, key: Vec<u8>) -> u64 {
+    pub fn store(&mut self, key: Vec<u8>) -> u64 {
         self.next += 1;
         self.key_bytes += key.len();
         self.keys.insert(self.next, key);
@@ -64,24 +64,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_keys_of_cursors_have_older_ones_forgotten() {
+    fn cursors_with_long_keys_displace_older_cursors() {
         let mut cursors = Cursors::default();
-        let given: Vec<u64> = (0..40).map(|_| cursors.keep(vec![b'k'; 1 << 20])).collect();
-        let remembered = given.iter().filter(|it| cursors.get(**it).is_some());
-        assert_eq!(remembered.count(), KEY_BYTES_MAX >> 20);
-        let longest = cursors.keep(vec![b'k'; 2 * KEY_BYTES_MAX]);
-        assert!(cursors.get(longest).is_some() && cursors.get(given[39]).is_none());
+        let issued: Vec<u64> = (0..40)
+            .map(|_| cursors.store(vec![b'k'; 1 << 20]))
+            .collect();
+        let stored = issued.iter().filter(|it| cursors.get(**it).is_some());
+        assert_eq!(stored.count(), KEY_BYTES_MAX >> 20);
+        let longest = cursors.store(vec![b'k'; 2 * KEY_BYTES_MAX]);
+        assert!(cursors.get(longest).is_some() && cursors.get(issued[39]).is_none());
     }
 
     #[test]
     fn another_nodes_cursor_is_unknown() {
-        let mut one = Cursors::of_node("node-1");
-        let mut other = Cursors::of_node("node-2");
-        let cursor = one.keep(b"k".to_vec());
-        other.keep(b"l".to_vec());
+        let mut one = Cursors::for_node("node-1");
+        let mut other = Cursors::for_node("node-2");
+        let cursor = one.store(b"k".to_vec());
+        other.store(b"l".to_vec());
         assert_eq!(one.get(cursor).as_deref(), Some(&b"k"[..]));
         assert_eq!(other.get(cursor), None);
         assert!(cursor < 1 << 53, "{cursor}");
-        assert!(other.advice().contains("the node that gave it"));
+        assert!(
+            other
+                .unknown_cursor_hint()
+                .contains("the node that gave it")
+        );
     }
 }

@@ -15,7 +15,7 @@ use larder_join::LogEntry;
 use larder_protocol::commands::{Id, spec};
 use larder_types::{object_key, row_key};
 
-use super::executing::Executing;
+use super::executing_command::ExecutingCommand;
 use super::{KEY_CHANNEL, Tables};
 
 const EVENT_CHANNEL: &[u8] = b"__keyevent@0__:";
@@ -51,7 +51,7 @@ pub struct SelectedEvents(AtomicU32);
 
 impl SelectedEvents {
     #[inline]
-    pub fn are_any(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.0.load(Relaxed) & (KEYSPACE | KEYEVENT) != 0
     }
 
@@ -106,11 +106,17 @@ impl SelectedEvents {
 type Event = (u32, Cow<'static, str>);
 
 /// Returns the events of one change of a key's row, in order.
-fn events(change: &LogEntry, key: &[u8], by: Option<&Executing>) -> [Option<Event>; 2] {
-    let by_this = by.filter(|by| by.makes_change_of(key));
+fn change_events(
+    change: &LogEntry,
+    key: &[u8],
+    by: Option<&ExecutingCommand>,
+) -> [Option<Event>; 2] {
+    let by_this = by.filter(|by| by.changes_key(key));
     match change {
-        LogEntry::Put { key: row, .. } => [Some(put(object_key(row).is_some(), by_this)), None],
-        LogEntry::Remove { .. } => removed(by_this),
+        LogEntry::Put { key: row, .. } => {
+            [Some(put_event(object_key(row).is_some(), by_this)), None]
+        }
+        LogEntry::Remove { .. } => removal_events(by_this),
         LogEntry::Expire { at: Some(_), .. } => match by {
             Some(by) if by.sets_deadline => [Some((GENERIC, "expire".into())), None],
             // The expiry time stays, or is set together with the value.
@@ -134,7 +140,7 @@ fn json_event(id: Id) -> Option<Event> {
 }
 
 /// Returns the event of a value that the command `by` has put. An object put without a command has lost expired fields.
-fn put(is_object: bool, by: Option<&Executing>) -> Event {
+fn put_event(is_object: bool, by: Option<&ExecutingCommand>) -> Event {
     let Some(by) = by else {
         return if is_object {
             // Fields have expired.
@@ -168,7 +174,7 @@ fn put(is_object: bool, by: Option<&Executing>) -> Event {
 }
 
 /// Returns the events of a value that the command `by` has removed. Without a command, the value has expired.
-fn removed(by: Option<&Executing>) -> [Option<Event>; 2] {
+fn removal_events(by: Option<&ExecutingCommand>) -> [Option<Event>; 2] {
     let deleted = Some((GENERIC, "del".into()));
     let Some(by) = by else {
         return [Some((EXPIRED, "expired".into())), None];
@@ -193,7 +199,7 @@ impl Tables {
     /// Publishes the events of changes.
     pub(super) fn publish_events(&self, changes: &[LogEntry]) {
         let (selected, channels) = (&self.handle.events, &self.handle.channels);
-        if !selected.are_any() || channels.is_empty() {
+        if !selected.is_enabled() || channels.is_empty() {
             return;
         }
         let by = self.executing.borrow();
@@ -203,7 +209,9 @@ impl Tables {
             let Some(key) = change.row().map(row_key) else {
                 continue;
             };
-            let events = events(change, key, by.as_ref()).into_iter().flatten();
+            let events = change_events(change, key, by.as_ref())
+                .into_iter()
+                .flatten();
             for (_, event) in events.filter(|(class, _)| selected.has(*class)) {
                 let event = event.as_bytes();
                 let mut publish = |of: &[u8], name: &[u8], payload: &[u8]| {
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_shown_as_redis_shows_them() {
+    fn letters_are_formatted_as_in_redis() {
         check("", "");
         check("KEA", "AKE");
         check("Ex", "xE");

@@ -8,10 +8,10 @@ use std::time::Duration;
 use larder_journal::{AppendOutcome, Ticket};
 
 use super::Tables;
-use super::replicated::Awaits;
+use super::replicated::ReplyConditions;
 
 /// Maximum time for which a reply is delayed while the journal cannot be written. The connection is then closed.
-const TROUBLE_MAX: Duration = Duration::from_secs(5);
+const JOURNAL_FAILURE_MAX: Duration = Duration::from_secs(5);
 
 /// The conditions of a connection's gate, which has none at first. All replies of a connection wait for them, so that
 /// they are sent in order.
@@ -26,12 +26,12 @@ pub struct Gate {
     /// The journal did not accept a transaction: the gate never opens.
     pub(super) failed: bool,
     /// Changes that replicas must acknowledge.
-    pub(super) replicated: Option<Box<Awaits>>,
+    pub(super) replicated: Option<Box<ReplyConditions>>,
 }
 
 impl Gate {
     /// Adds the other gate's conditions.
-    pub fn join(&mut self, other: Gate) {
+    pub fn merge(&mut self, other: Gate) {
         self.ticket = self.ticket.max(other.ticket);
         self.change = self.change.max(other.change);
         self.exports = self.exports.max(other.exports);
@@ -67,12 +67,12 @@ impl Tables {
                         false
                     }
                     // The write is in memory and may still succeed, but the client must not wait forever.
-                    AppendOutcome::Pending => self.journal_failing_for() > TROUBLE_MAX,
+                    AppendOutcome::Pending => self.journal_failing_for() > JOURNAL_FAILURE_MAX,
                     AppendOutcome::Unknown | AppendOutcome::NotDone => true,
                 });
         if lost {
             return Poll::Ready(Err(io::Error::other(
-                "the journal could not be written; whether this write is kept is unknown",
+                "the journal could not be written; it is unknown whether this write is durable",
             )));
         }
         if let Some(change) = gate.change
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn a_joined_gate_has_the_later_of_each_condition() {
         let mut gate = Gate::default();
-        gate.join(Gate::default());
+        gate.merge(Gate::default());
         assert!(gate.is_open());
         for (change, exports) in [(Some(3), None), (None, Some(5)), (Some(2), Some(4))] {
-            gate.join(Gate {
+            gate.merge(Gate {
                 change,
                 exports,
                 ..Gate::default()
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!((gate.change, gate.exports), (Some(3), Some(5)));
         (gate.change, gate.exports) = (None, None);
         assert!(gate.is_open());
-        gate.join(Gate {
+        gate.merge(Gate {
             failed: true,
             ..Gate::default()
         });

@@ -12,17 +12,17 @@ use larder_protocol::commands::OwnedCommand;
 use tokio::sync::{mpsc, oneshot};
 
 use super::conversations::{FromReader, Via};
-use super::expiring::Expiring;
-use super::leaving::Leaving;
-use super::pause::PostgresStand;
+use super::expiry::SharedExpiry;
+use super::outgoing_slots::OutgoingSlots;
+use super::pause::PostgresPosition;
 use super::postgres::PostgresUpdate;
 use super::replicated::{FromOwner, Settlement};
 use super::{Cursors, Refusal, Requests, SelectedEvents, Tables};
-use crate::ability::Ability;
 use crate::clients::{Channels, Tracking};
 use crate::cluster::View;
-use crate::cluster::slot_asks::SlotAsks;
+use crate::cluster::slot_requests::SlotRequests;
 use crate::error::Error;
+use crate::fault_monitor::FaultMonitor;
 use crate::spaces::{self, Catalog};
 
 /// A task for a core.
@@ -38,7 +38,7 @@ pub enum CoreMessage {
     /// Commands of another core's connection.
     Requests(Requests),
     /// A command without a connection, for example of a page of the console.
-    Ask {
+    Execute {
         command: OwnedCommand,
         answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
     },
@@ -46,9 +46,9 @@ pub enum CoreMessage {
     /// Pauses the core: only commands with this ticket are executed; see `pause`.
     Pause {
         ticket: u64,
-        granted: oneshot::Sender<PostgresStand>,
+        granted: oneshot::Sender<PostgresPosition>,
     },
-    /// Ends the pause; see `Paused`.
+    /// Ends the pause; see `PausedCores`.
     Release {
         ticket: u64,
         is_abandoned: bool,
@@ -76,7 +76,7 @@ pub enum CoreMessage {
         exchange: larder_cluster::peer::Exchange,
     },
     /// The connection of these readers has ended.
-    ReaderGone {
+    ReaderDisconnected {
         via: Via,
         forgotten_after_ms: u64,
     },
@@ -88,7 +88,7 @@ pub enum CoreMessage {
         replicate: larder_cluster::peer::Replicate,
     },
     /// The connection of owners on this node has ended.
-    OwnerGone {
+    OwnerDisconnected {
         node: larder_cluster::map::NodeId,
         link: u64,
     },
@@ -101,10 +101,10 @@ pub enum CoreMessage {
 
 /// Statistics of about one moment.
 #[derive(Debug, Clone, Default)]
-pub struct Figures {
+pub struct TablesStats {
     pub tables: Vec<TableInfo>,
     pub joins: Vec<JoinInfo>,
-    pub spaces: Vec<spaces::Figures>,
+    pub spaces: Vec<spaces::SpaceStats>,
     /// Base rows of all tables.
     pub rows: u64,
     pub expiring: ExpirySummary,
@@ -112,14 +112,14 @@ pub struct Figures {
     pub memory_bytes: u64,
     pub disk: OnDisk,
     /// The maximum number of source rows, entries and nodes that an engine visited in one step.
-    pub visited_at_once: u64,
+    pub visited_per_step_max: u64,
     pub log_bytes: u64,
     pub snapshot_bytes: u64,
     pub backlog_bytes: u64,
     /// The cause of the last snapshot's failure, if it failed.
     pub snapshot_failure: Option<String>,
     /// Replication of own slots, in a cluster.
-    pub replication: larder_cluster::replication::Figures,
+    pub replication: larder_cluster::replication::ReplicationStats,
 }
 
 /// Statistics of values stored on disk.
@@ -140,9 +140,9 @@ impl OnDisk {
     }
 }
 
-impl Figures {
+impl TablesStats {
     /// Adds the statistics of another core. Those of the journal are the same for all.
-    fn add(&mut self, other: &Figures) {
+    fn add(&mut self, other: &TablesStats) {
         for table in &other.tables {
             match self.tables.iter_mut().find(|own| own.name == table.name) {
                 Some(own) => own.rows += table.rows,
@@ -151,12 +151,12 @@ impl Figures {
         }
         self.tables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         add_joins(&mut self.joins, &other.joins);
-        spaces::add_figures(&mut self.spaces, &other.spaces);
+        spaces::merge_stats(&mut self.spaces, &other.spaces);
         self.rows += other.rows;
         self.expiring.add(other.expiring);
         self.memory_bytes += other.memory_bytes;
         self.disk.add(other.disk);
-        self.visited_at_once = self.visited_at_once.max(other.visited_at_once);
+        self.visited_per_step_max = self.visited_per_step_max.max(other.visited_per_step_max);
         self.log_bytes = self.log_bytes.max(other.log_bytes);
         self.snapshot_bytes = self.snapshot_bytes.max(other.snapshot_bytes);
         self.backlog_bytes = self.backlog_bytes.max(other.backlog_bytes);
@@ -201,7 +201,7 @@ pub struct TablesHandle {
     /// Number of messages that each core has not received yet.
     waiting: Vec<AtomicUsize>,
     receivers: Mutex<Vec<Option<mpsc::UnboundedReceiver<CoreMessage>>>>,
-    figures: Mutex<Vec<Figures>>,
+    stats: Mutex<Vec<TablesStats>>,
     /// Memory of the engines, from which their shares of the limit are computed.
     pub(super) used_bytes: Vec<AtomicU64>,
     /// The reason why writes are rejected, if they are.
@@ -213,21 +213,21 @@ pub struct TablesHandle {
     /// Number of cores whose connections may still send requests to others.
     pub serving: AtomicUsize,
     pub(super) tickets: AtomicU64,
-    pub(super) expiring: Expiring,
+    pub(super) expiry: SharedExpiry,
     /// The owners of slots by place, in a cluster.
     owners: ArcSwapOption<SlotOwners>,
     /// Requests of own slots' owners to the controller.
-    pub slot_asks: Arc<SlotAsks>,
+    pub slot_requests: Arc<SlotRequests>,
     /// Reports the bytes sent to fill replicas, and returns the shares of background work.
     pub background: OnceLock<Background>,
-    pub leaving: Leaving,
+    pub outgoing_slots: OutgoingSlots,
     /// The catalog to which each core switches when notified: see [`Tables::follow_spaces`].
     pub spaces: ArcSwap<Catalog>,
     /// Cursors of aggregations.
     pub space_cursors: spaces::cursors::Cursors,
     /// Search phases that ended early because the client was gone.
     pub abandoned_searches: Arc<AtomicU64>,
-    pub ability: Arc<Ability>,
+    pub fault_monitor: Arc<FaultMonitor>,
     /// True if `cluster.routing` is `redirect`: clients are redirected to the owners of keys.
     pub is_redirecting: bool,
     /// Clients that cache what they read.
@@ -242,7 +242,7 @@ impl TablesHandle {
         has_mapped_tables: bool,
         cursors: Cursors,
         space_cursors: spaces::cursors::Cursors,
-        ability: Ability,
+        fault_monitor: FaultMonitor,
         is_redirecting: bool,
         tracking: Arc<Tracking>,
     ) -> TablesHandle {
@@ -252,22 +252,22 @@ impl TablesHandle {
             cores: senders,
             waiting: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             receivers: Mutex::new(receivers),
-            figures: Mutex::new(vec![Figures::default(); cores]),
+            stats: Mutex::new(vec![TablesStats::default(); cores]),
             used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
             refusal: Mutex::default(),
             cursors: Mutex::new(cursors),
             has_mapped_tables,
             serving: AtomicUsize::new(cores),
             tickets: AtomicU64::new(0),
-            expiring: Expiring::new(cores),
+            expiry: SharedExpiry::new(cores),
             owners: ArcSwapOption::empty(),
-            slot_asks: Arc::default(),
+            slot_requests: Arc::default(),
             background: OnceLock::new(),
-            leaving: Leaving::default(),
+            outgoing_slots: OutgoingSlots::default(),
             spaces: ArcSwap::default(),
             space_cursors,
             abandoned_searches: Arc::default(),
-            ability: Arc::new(ability),
+            fault_monitor: Arc::new(fault_monitor),
             is_redirecting,
             tracking,
             channels: Channels::default(),
@@ -291,7 +291,7 @@ impl TablesHandle {
     }
 
     /// Counts a message that a core has received.
-    pub fn taken(&self, core: usize) {
+    pub fn record_received(&self, core: usize) {
         self.waiting[core].fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -314,7 +314,9 @@ impl TablesHandle {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        self.start_on(core, None, task).await.map_err(|_| stopped())
+        self.start_on(core, None, task)
+            .await
+            .map_err(|_| stopping_error())
     }
 
     /// As [`TablesHandle::run_on`], for a core that is paused with `ticket`. The receiver gets the result.
@@ -332,7 +334,7 @@ impl TablesHandle {
         let on_core = move |tables: Rc<Tables>| -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move {
                 tables.wait_while_paused(ticket).await;
-                if !tables.is_held_by(ticket) {
+                if !tables.may_execute_with(ticket) {
                     return;
                 }
                 // An error means that the requester is gone.
@@ -356,10 +358,10 @@ impl TablesHandle {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let begun: Vec<_> = (0..self.cores())
+        let tasks: Vec<_> = (0..self.cores())
             .map(|core| self.start_on(core, ticket, task.clone()))
             .collect();
-        answers(begun).await
+        collect_results(tasks).await
     }
 
     /// Checks that each core owns the slots that it owned in the map of this epoch.
@@ -380,17 +382,19 @@ impl TablesHandle {
     ///
     /// # Errors
     /// The server is stopping; or the reason why the command is rejected.
-    pub async fn ask(&self, command: OwnedCommand) -> Result<Vec<u8>, Refusal> {
+    pub async fn execute(&self, command: OwnedCommand) -> Result<Vec<u8>, Refusal> {
         let (answer, answered) = oneshot::channel();
-        self.send(0, CoreMessage::Ask { command, answer });
-        answered.await.map_err(|_| super::stopping(stopped()))?
+        self.send(0, CoreMessage::Execute { command, answer });
+        answered
+            .await
+            .map_err(|_| super::stopping(stopping_error()))?
     }
 
     /// Makes all cores publish their statistics.
-    pub async fn refresh_figures(&self) {
+    pub async fn refresh_stats(&self) {
         // After an error, the last statistics remain; the server is stopping.
         let _ = self
-            .run_on_all(None, |tables| async move { tables.publish_figures() })
+            .run_on_all(None, |tables| async move { tables.publish_stats() })
             .await;
     }
 
@@ -410,7 +414,7 @@ impl TablesHandle {
     /// Returns the core that owns a key's row; in a cluster, the number of the place.
     pub fn owner_of(&self, key: &[u8]) -> usize {
         match &*self.owners.load() {
-            Some(owners) => usize::from(owners.of(row_slot(key))),
+            Some(owners) => usize::from(owners.owner_of(row_slot(key))),
             None => {
                 let count = self.cores() as u16;
                 usize::from(Shard::new(0, count).owner_of(key))
@@ -423,14 +427,14 @@ impl TablesHandle {
         self.owners.store(Some(owners));
     }
 
-    pub fn figures(&self) -> Figures {
-        let mut all = Figures::default();
-        locked(&self.figures).iter().for_each(|one| all.add(one));
+    pub fn stats(&self) -> TablesStats {
+        let mut all = TablesStats::default();
+        locked(&self.stats).iter().for_each(|one| all.add(one));
         all
     }
 
-    pub(super) fn set_figures(&self, core: usize, new: Figures) {
-        locked(&self.figures)[core] = new;
+    pub(super) fn set_stats(&self, core: usize, new: TablesStats) {
+        locked(&self.stats)[core] = new;
     }
 
     /// Returns why writes are rejected, if they are.
@@ -465,14 +469,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// As [`TablesHandle::run_on`].
-pub async fn answers<T>(started: Vec<oneshot::Receiver<T>>) -> Result<Vec<T>, Error> {
-    let mut answers = Vec::with_capacity(started.len());
+pub async fn collect_results<T>(started: Vec<oneshot::Receiver<T>>) -> Result<Vec<T>, Error> {
+    let mut results = Vec::with_capacity(started.len());
     for answered in started {
-        answers.push(answered.await.map_err(|_| stopped())?);
+        results.push(answered.await.map_err(|_| stopping_error())?);
     }
-    Ok(answers)
+    Ok(results)
 }
 
-fn stopped() -> Error {
+fn stopping_error() -> Error {
     Error::Io("the server is stopping".to_owned())
 }

@@ -28,21 +28,22 @@
 //!    former values of rows that change.
 
 mod conversations;
-mod copying;
+mod copy_pacing;
 mod cursors;
 mod events;
-mod executing;
-mod expiring;
+mod executing_command;
+mod expiry;
 mod gate;
 mod handle;
-mod leaving;
 mod maintenance;
 #[cfg(test)]
 #[allow(dead_code, reason = "the journal's tests use more of it")]
 #[path = "../../../journal/tests/it/model_disk.rs"]
 pub mod model_disk;
+mod no_reply;
 pub mod objects;
 mod open;
+mod outgoing_slots;
 mod pause;
 pub mod postgres;
 mod refusal;
@@ -53,9 +54,8 @@ mod shared_batch;
 mod snapshot;
 mod spaces;
 mod subscriptions;
-mod tracked;
-mod unanswered;
-mod watched;
+mod tracked_reads;
+mod watched_keys;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -74,19 +74,19 @@ pub use crate::error::Refusal;
 use crate::spaces::Spaces;
 pub use cursors::Cursors;
 pub use events::SelectedEvents;
-pub use executing::Executing;
+pub use executing_command::ExecutingCommand;
 pub use gate::Gate;
-pub use handle::{CoreMessage, Figures, OnDisk, Shares, TablesHandle, answers};
+pub use handle::{CoreMessage, OnDisk, Shares, TablesHandle, TablesStats, collect_results};
+pub use no_reply::{NoReply, WaitCondition, require_done};
 #[cfg(test)]
 pub use open::open_stepped;
-pub use open::{OpenError, Opening, open};
-pub use pause::Paused;
-pub use replicated::Admitted;
+pub use open::{OpenError, OpeningChannels, open};
+pub use pause::PausedCores;
+pub use replicated::AdmitOutcome;
 pub use requests::{Execution, ReplyPiece, Requests, Scope};
-pub use spaces::read_catalog;
+pub use spaces::decode_catalog;
 pub use subscriptions::{KEY_CHANNEL, Subscription};
-pub use unanswered::{Awaited, Unanswered, complete};
-pub use watched::Mark;
+pub use watched_keys::WatchFlag;
 
 /// Outputs that a write updates before the rest of its fan-out is deferred.
 const STEP_ROWS: usize = 2048;
@@ -118,59 +118,59 @@ pub struct Tables {
     postgres_progress: postgres::PostgresProgress,
     /// True if reads may be deferred: a read with much to compute then requests steps.
     are_reads_deferred: Cell<bool>,
-    watched: watched::Watched,
-    tracked: tracked::Tracked,
+    watched_keys: watched_keys::WatchedKeys,
+    tracked_reads: tracked_reads::TrackedReads,
     /// Set if [`Tables::are_changes_reported`].
-    executing: RefCell<Option<Executing>>,
+    executing: RefCell<Option<ExecutingCommand>>,
     subscriptions: subscriptions::Subscriptions,
     /// The maximum work of the engine in one step.
-    visited_at_once: Cell<u64>,
+    visited_per_step_max: Cell<u64>,
     /// `tables.memory`.
     memory_limit: ByteSize,
     /// The location of long values on disk; `None` if they are stored in memory.
     on_disk: Option<ValuesOnDisk>,
     handle: Arc<TablesHandle>,
     /// Set if there are several cores.
-    sharing: Option<shards::Sharing>,
+    sharing: Option<shards::ShardState>,
     /// Set if rows belong to a cluster.
     replicated: Option<replicated::Replicated>,
     pause: RefCell<pause::Pause>,
-    field_times: objects::FieldTimes,
+    field_expiries: objects::FieldExpiries,
     spaces: Spaces,
     /// The steps and rests of filling regions.
-    copying: copying::Copying,
+    copy_pacer: copy_pacing::CopyPacer,
 }
 
 impl Tables {
     /// Returns the time in milliseconds since 1970; it never decreases.
     pub fn now(&self) -> u64 {
-        self.handle.expiring.now()
+        self.handle.expiry.now()
     }
 
     /// Runs a read. Expired rows are removed first, so this may change tables.
     pub fn read<T>(&self, read: impl FnOnce(&mut Engine, u64) -> T) -> T {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        if engine.next_expiry().is_some_and(|at| at <= now) || self.field_times.are_due(now) {
+        if engine.next_expiry().is_some_and(|at| at <= now) || self.field_expiries.are_due(now) {
             engine.begin(now);
-            self.drop_due_fields(&mut engine, now);
+            self.remove_due_fields(&mut engine, now);
             // A failure is recorded and makes the next write fail.
             let _ = self.log(&mut engine, &mut Gate::default());
         }
         engine.set_read_rows(self.are_reads_deferred.get().then_some(READ_ROWS));
-        let done = self.counting(&mut engine, |engine| read(engine, now));
+        let done = self.run_measured(&mut engine, |engine| read(engine, now));
         self.invalidate_stale(&mut engine);
         self.wake_maintenance_if_more(&engine);
         done
     }
 
     /// Runs an operation on the engine, and records its work.
-    fn counting<T>(&self, engine: &mut Engine, run: impl FnOnce(&mut Engine) -> T) -> T {
+    fn run_measured<T>(&self, engine: &mut Engine, run: impl FnOnce(&mut Engine) -> T) -> T {
         let before = engine.visited();
         let done = run(engine);
         let visited = engine.visited() - before;
-        if visited > self.visited_at_once.get() {
-            self.visited_at_once.set(visited);
+        if visited > self.visited_per_step_max.get() {
+            self.visited_per_step_max.set(visited);
         }
         done
     }
@@ -191,17 +191,17 @@ impl Tables {
     pub fn write<T>(
         &self,
         gate: &mut Gate,
-        change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
-    ) -> Result<T, Unanswered> {
+        change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), NoReply>,
+    ) -> Result<T, NoReply> {
         // The lease was checked at admission: of a command with several writes, none is rejected after the first.
         self.ensure_journal()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        let changed = self.counting(&mut engine, |engine| change(engine, now));
+        let changed = self.run_measured(&mut engine, |engine| change(engine, now));
         // A rejected change may have removed expired rows.
         self.log(&mut engine, gate)?;
         self.wake_maintenance_if_more(&engine);
-        let (answer, waits_for) = changed.map_err(|why| self.with_limit(why))?;
+        let (answer, waits_for) = changed.map_err(|why| self.add_memory_limit(why))?;
         if waits_for.is_some() {
             gate.change = gate.change.max(waits_for);
             self.wake_maintenance();
@@ -210,14 +210,14 @@ impl Tables {
     }
 
     /// Adds the limit that base rows have reached to the message.
-    fn with_limit(&self, why: Unanswered) -> Unanswered {
+    fn add_memory_limit(&self, why: NoReply) -> NoReply {
         match why {
-            Unanswered::Refused((code @ Code::OutOfMemory, _)) => {
+            NoReply::Refused((code @ Code::OutOfMemory, _)) => {
                 let limit = self.memory_limit;
                 let message = format!(
-                    "base rows fill tables.memory ({limit}), and computed rows have gone already: remove rows, or raise it"
+                    "base rows fill tables.memory ({limit}), and all computed rows are evicted: remove rows, or raise tables.memory"
                 );
-                Unanswered::Refused((code, message))
+                NoReply::Refused((code, message))
             }
             why => why,
         }
@@ -233,14 +233,14 @@ impl Tables {
             .take()
             .unwrap_or_default();
         if let Some(sharing) = &self.sharing
-            && sharing.export(&changes, self.spaces.take_untold(), true, gate)
+            && sharing.export(&changes, self.spaces.take_notifications(), true, gate)
         {
             self.wake_maintenance();
         }
         let engine = &mut *self.engine.borrow_mut();
-        self.note_if_expiring(&changes, engine);
+        self.update_expiry_after(&changes, engine);
         // After a failure the gate never opens, and the client receives no reply.
-        if !changes.is_empty() && self.keep(engine, &changes, gate).is_err() {
+        if !changes.is_empty() && self.persist(engine, &changes, gate).is_err() {
             gate.failed = true;
         }
         done
@@ -248,7 +248,9 @@ impl Tables {
 
     /// Limits, in bytes, the former values that one long read keeps, and those of all on this core.
     pub fn set_held_limits(&self, each_max: usize, all_max: usize) {
-        self.engine.borrow_mut().set_held_limits(each_max, all_max);
+        self.engine
+            .borrow_mut()
+            .set_snapshot_limits(each_max, all_max);
     }
 
     /// Returns this core's share of the tables, if there are several cores.
@@ -267,22 +269,22 @@ impl Tables {
 
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
-        self.watched.note(&changes);
+        self.watched_keys.mark_changed(&changes);
         self.invalidate_changes(&changes, engine);
         self.publish_events(&changes);
-        self.field_times.note(&changes);
-        self.note_objects(&changes, engine);
+        self.field_expiries.apply_changes(&changes);
+        self.update_space_indexes(&changes, engine);
         if engine.has_row_changes() {
             self.wake_maintenance();
         }
         if !changes.is_empty() && self.in_transaction() && self.is_paused() {
-            self.note_unnumbered();
+            self.record_unnumbered();
         }
         // The changes of a transaction are sent at its end, together. Those of a transaction over several cores are
         // sent immediately, because its commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.in_transaction() || self.is_paused())
-            && sharing.export(&changes, self.spaces.take_untold(), false, gate)
+            && sharing.export(&changes, self.spaces.take_notifications(), false, gate)
         {
             self.wake_maintenance();
         }
@@ -290,23 +292,23 @@ impl Tables {
             // The read may have returned another client's write that a crash can still undo. The reply must wait for
             // that write.
             if self.replicated.is_none() {
-                gate.ticket = gate.ticket.max(Some(self.producer.borrow().last()));
+                gate.ticket = gate.ticket.max(Some(self.producer.borrow().last_ticket()));
             }
             return Ok(());
         }
         // If changes are not sent yet, this follows when they are.
         if !self.in_transaction() || self.is_paused() {
-            self.note_if_expiring(&changes, engine);
+            self.update_expiry_after(&changes, engine);
         }
         if let Some(together) = &mut *self.transaction_changes.borrow_mut() {
             together.extend(changes);
             return Ok(());
         }
-        self.keep(engine, &changes, gate)
+        self.persist(engine, &changes, gate)
     }
 
     /// Logs changes and, in a cluster, sends them to replicas.
-    fn keep(
+    fn persist(
         &self,
         engine: &mut Engine,
         changes: &[LogEntry],
@@ -321,11 +323,11 @@ impl Tables {
     fn append(&self, changes: &[LogEntry], gate: &mut Gate) -> Result<(), Refusal> {
         let mut producer = self.producer.borrow_mut();
         let appended = match (self.part.get(), changes) {
-            (None, [one]) => producer.append(entry(one)),
+            (None, [one]) => producer.append(journal_entry(one)),
             (part, all) => {
                 let mut batch = producer.batch();
                 all.iter()
-                    .map(entry)
+                    .map(journal_entry)
                     .try_for_each(|one| match part {
                         None => batch.add(one),
                         Some(part) => batch.add_part(part, one),
@@ -340,7 +342,7 @@ impl Tables {
                 Ok(())
             }
             Err(error) => {
-                let why = format!("{error}; whether this write is kept is unknown");
+                let why = format!("{error}; it is unknown whether this write is durable");
                 self.check_journal();
                 Err((Code::Io, why))
             }
@@ -388,7 +390,7 @@ impl Tables {
 }
 
 /// Converts a change to a journal entry.
-fn entry(change: &LogEntry) -> Entry<'_> {
+fn journal_entry(change: &LogEntry) -> Entry<'_> {
     match change {
         LogEntry::Put { key, value } => Entry::Put {
             key,
@@ -412,7 +414,7 @@ fn entry(change: &LogEntry) -> Entry<'_> {
 }
 
 /// Converts `tables.fsync` to the journal's option.
-fn fsync(word: config::Fsync) -> Fsync {
+fn journal_fsync(word: config::Fsync) -> Fsync {
     match word {
         config::Fsync::Always => Fsync::Always,
         config::Fsync::EverySecond => Fsync::EverySecond,
@@ -435,7 +437,7 @@ pub fn refusal(error: larder_join::Error) -> Refusal {
             Code::OutOfMemory,
             text.strip_prefix("OOM ").unwrap_or(&text).to_owned(),
         ),
-        Error::AnswerLost => (Code::OutOfMemory, text),
+        Error::SnapshotTooOld => (Code::OutOfMemory, text),
         Error::NotAnInteger { .. } => (
             Code::BadRequest,
             "value is not an integer or out of range".to_owned(),
@@ -444,7 +446,10 @@ pub fn refusal(error: larder_join::Error) -> Refusal {
             Code::BadRequest,
             "increment or decrement would overflow".to_owned(),
         ),
-        Error::UnknownJoin { .. } => (Code::NoSuchJoin, text + "; JOIN.LIST lists those there are"),
+        Error::UnknownJoin { .. } => (
+            Code::NoSuchJoin,
+            text + "; JOIN.LIST lists the existing joins",
+        ),
         _ => (Code::BadRequest, text),
     }
 }

@@ -14,45 +14,45 @@ use larder_protocol::errors::Code;
 use larder_space::object::{Object, ObjectKind, ObjectView};
 use larder_types::{is_plain, object_key, object_row, text_row, with_object_row};
 
-use super::{Refusal, Tables, Unanswered, refusal};
+use super::{NoReply, Refusal, Tables, refusal};
 
 /// Maximum size of an object. Each change decodes and encodes it, which delays other clients of the core.
 pub const OBJECT_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of hashes whose expired fields are removed in one step.
-const LATE_AT_ONCE: usize = 64;
+const EXPIRED_HASHES_PER_STEP: usize = 64;
 
 /// The type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ValueType {
     Text,
     Hash,
     Json,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Text, Kind::Hash, Kind::Json];
+impl ValueType {
+    pub const ALL: [ValueType; 3] = [ValueType::Text, ValueType::Hash, ValueType::Json];
 
     /// The type's name for TYPE and SCAN.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Text => "string",
-            Kind::Hash => "hash",
-            Kind::Json => "ReJSON-RL",
+            ValueType::Text => "string",
+            ValueType::Hash => "hash",
+            ValueType::Json => "ReJSON-RL",
         }
     }
 
-    pub fn named(name: &[u8]) -> Option<Kind> {
-        Kind::ALL
+    pub fn from_name(name: &[u8]) -> Option<ValueType> {
+        ValueType::ALL
             .into_iter()
             .find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
 
     /// Returns the type of an encoded object.
-    pub fn of_object(bytes: &[u8]) -> Kind {
+    pub fn of_object(bytes: &[u8]) -> ValueType {
         match ObjectView::kind_of(bytes) {
-            ObjectKind::Json => Kind::Json,
-            ObjectKind::Hash => Kind::Hash,
+            ObjectKind::Json => ValueType::Json,
+            ObjectKind::Hash => ValueType::Hash,
         }
     }
 }
@@ -79,7 +79,7 @@ pub fn read_object<T>(
         engine.expires_at(row, now);
         let (bytes, _) = engine.base_row(row)?;
         if ObjectView::next_expiry_ms(bytes).is_some_and(|at| at <= now) {
-            drop_late_fields(engine, row, now);
+            remove_expired_fields(engine, row, now);
         }
         engine.base_row(row).map(|(bytes, _)| read(bytes))
     })
@@ -87,7 +87,7 @@ pub fn read_object<T>(
 
 /// Removes expired fields of a hash, and the hash with its last field.
 #[cold]
-fn drop_late_fields(engine: &mut Engine, row: &[u8], now: u64) {
+fn remove_expired_fields(engine: &mut Engine, row: &[u8], now: u64) {
     let at = engine.expires_at(row, now);
     let Some(Ok(Object::Hash(mut hash))) = engine.base_row(row).map(|(it, _)| Object::decode(it))
     else {
@@ -106,42 +106,42 @@ fn drop_late_fields(engine: &mut Engine, row: &[u8], now: u64) {
     };
     if let Err(error) = done {
         // The fields are invisible nevertheless: readers of a hash check expiry times.
-        tracing::debug!(%error, "fields that have expired stay for now");
+        tracing::debug!(%error, "expired fields cannot be removed yet");
     }
 }
 
 /// The expiry times of hash fields on a core: the earliest of each hash. Expired fields are removed by a read of the
 /// hash, or by any read, and within a second at the latest.
 #[derive(Default)]
-pub(super) struct FieldTimes {
-    times: RefCell<Times>,
+pub(super) struct FieldExpiries {
+    index: RefCell<ExpiryIndex>,
     /// The earliest time; `u64::MAX` if there is none.
-    next: Cell<Next>,
+    next: Cell<NextExpiry>,
 }
 
 #[derive(Default)]
-struct Times {
+struct ExpiryIndex {
     by_time: BTreeSet<(u64, Box<[u8]>)>,
     by_key: HashMap<Box<[u8]>, u64>,
 }
 
 #[derive(Clone, Copy)]
-struct Next(u64);
+struct NextExpiry(u64);
 
-impl Default for Next {
-    fn default() -> Next {
-        Next(u64::MAX)
+impl Default for NextExpiry {
+    fn default() -> NextExpiry {
+        NextExpiry(u64::MAX)
     }
 }
 
-impl FieldTimes {
+impl FieldExpiries {
     #[inline]
     pub fn are_due(&self, now: u64) -> bool {
         self.next.get().0 <= now
     }
 
     /// Updates the times after rows were put or removed.
-    pub fn note(&self, changes: &[LogEntry]) {
+    pub fn apply_changes(&self, changes: &[LogEntry]) {
         for change in changes {
             match change {
                 LogEntry::Put { key, value } if ObjectView::expires(value) => {
@@ -156,7 +156,7 @@ impl FieldTimes {
     /// Sets the earliest expiry time of a hash's fields; `None` removes it.
     pub fn set(&self, row: &[u8], at: Option<u64>) {
         let Some(key) = object_key(row) else { return };
-        let times = &mut *self.times.borrow_mut();
+        let times = &mut *self.index.borrow_mut();
         if at.is_none() && times.by_key.is_empty() {
             return;
         }
@@ -168,14 +168,16 @@ impl FieldTimes {
             times.by_time.insert((at, key.into()));
         }
         let next = times.by_time.first().map_or(u64::MAX, |(at, _)| *at);
-        self.next.set(Next(next));
+        self.next.set(NextExpiry(next));
     }
 
     /// Returns the keys of some hashes with expired fields.
-    fn due(&self, now: u64) -> Vec<Box<[u8]>> {
-        let times = self.times.borrow();
+    fn due_keys(&self, now: u64) -> Vec<Box<[u8]>> {
+        let times = self.index.borrow();
         let due = times.by_time.iter().take_while(|(at, _)| *at <= now);
-        due.take(LATE_AT_ONCE).map(|(_, key)| key.clone()).collect()
+        due.take(EXPIRED_HASHES_PER_STEP)
+            .map(|(_, key)| key.clone())
+            .collect()
     }
 }
 
@@ -186,7 +188,7 @@ pub fn has_object(engine: &mut Engine, key: &[u8], now: u64) -> bool {
 }
 
 /// Returns the row of a key: its object's, or else its own.
-pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]> {
+pub fn find_row<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]> {
     if has_object(engine, key, now) {
         object_row(key).into()
     } else {
@@ -195,7 +197,7 @@ pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]>
 }
 
 /// Puts a row that expires at `at`, if that is set. Returns the change that outputs wait for.
-pub fn put_until(
+pub fn put_with_expiry(
     engine: &mut Engine,
     row: &[u8],
     value: &[u8],
@@ -211,7 +213,7 @@ pub fn put_until(
 
 /// # Errors
 /// The key has a row of text, so it cannot have an object.
-pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
+pub fn check_not_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
     let row = &*text_row(key);
     engine.expires_at(row, now);
     match engine.base_row(row) {
@@ -222,20 +224,20 @@ pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refu
 
 /// # Errors
 /// The key cannot have an object: its table is computed, or in PostgreSQL, or its row is text.
-pub fn refuse_no_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
-    refuse_computed(engine, key)?;
-    refuse_text(engine, key, now)
+pub fn check_can_hold_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
+    check_not_computed(engine, key)?;
+    check_not_text(engine, key, now)
 }
 
 /// # Errors
 /// The key's table is computed, or in PostgreSQL.
-pub fn refuse_computed(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
+pub fn check_not_computed(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
     if is_plain(key) {
         return Ok(());
     }
     engine.refuse_computed_row(key).map_err(refusal)?;
     if engine.is_supplied(key) {
-        let message = "the table is kept in PostgreSQL, which keeps no objects of larder";
+        let message = "the table is stored in PostgreSQL, which cannot store objects of larder";
         return Err((Code::ReadOnly, message.to_owned()));
     }
     Ok(())
@@ -246,7 +248,7 @@ pub fn remove_object(
     engine: &mut Engine,
     key: &[u8],
     now: u64,
-) -> Result<(bool, Option<u64>), Unanswered> {
+) -> Result<(bool, Option<u64>), NoReply> {
     if !has_object(engine, key, now) {
         return Ok((false, None));
     }
@@ -256,17 +258,17 @@ pub fn remove_object(
 
 impl Tables {
     /// Removes some expired fields.
-    pub(super) fn drop_due_fields(&self, engine: &mut Engine, now: u64) {
-        for key in self.field_times.due(now) {
+    pub(super) fn remove_due_fields(&self, engine: &mut Engine, now: u64) {
+        for key in self.field_expiries.due_keys(now) {
             let left = read_object(engine, &key, now, ObjectView::next_expiry_ms).flatten();
             // The hash may have moved with its slot, or the change failed. Otherwise, the change sets the time again.
-            let again = left.map(|at| at.max(now + 1000));
-            with_object_row(&key, |row| self.field_times.set(row, again));
+            let next_expiry = left.map(|at| at.max(now + 1000));
+            with_object_row(&key, |row| self.field_expiries.set(row, next_expiry));
         }
     }
 
     /// Records the times of all hashes at startup.
-    pub(super) fn note_field_times(&self) {
+    pub(super) fn load_field_expiries(&self) {
         let engine = self.engine.borrow();
         for table in engine.tables() {
             let range = KeyRange::prefix(&table.name);
@@ -275,7 +277,7 @@ impl Tables {
             }
             engine.read_base_rows(&range.lo, &range.hi, &mut |row, object, _| {
                 if ObjectView::expires(object) {
-                    self.field_times
+                    self.field_expiries
                         .set(row, ObjectView::next_expiry_ms(object));
                 }
                 ControlFlow::Continue(())
@@ -284,7 +286,7 @@ impl Tables {
     }
 
     /// Updates the times of rows that arrived or left with their slots.
-    pub(super) fn note_moved_field_times(&self, rows: &[Box<[u8]>]) {
+    pub(super) fn update_moved_field_expiries(&self, rows: &[Box<[u8]>]) {
         if rows.is_empty() {
             return;
         }
@@ -292,12 +294,12 @@ impl Tables {
         for row in rows {
             let object = engine.base_row(row);
             let at = object.and_then(|(object, _)| ObjectView::next_expiry_ms(object));
-            self.field_times.set(row, at);
+            self.field_expiries.set(row, at);
         }
     }
 
     /// Returns whether hashes have expired fields, which are removed in steps. Reads of a hash do not return them.
-    pub fn has_late_fields(&self) -> bool {
-        self.field_times.are_due(self.now())
+    pub fn has_expired_fields(&self) -> bool {
+        self.field_expiries.are_due(self.now())
     }
 }

@@ -10,28 +10,28 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Instant;
 
 use larder_batch::fault_point;
-use larder_join::{Engine, NOBODY, Shard, SlotOwners, ValueFile, ValuesOnDisk};
+use larder_join::{Engine, NO_OWNER, Shard, SlotOwners, ValueFile, ValuesOnDisk};
 use larder_journal::{Entry, Journal, Options, Recovery};
 use larder_protocol::config::ClusterMode;
 use larder_types::SLOTS;
 use tokio::sync::Notify;
 
-use super::objects::FieldTimes;
-use super::replicated::{Recovered, Replicated};
-use super::shards::Sharing;
-use super::{STEP_ROWS, Tables, fsync, postgres, read_catalog};
+use super::objects::FieldExpiries;
+use super::replicated::{Replicated, SlotRecovery};
+use super::shards::ShardState;
+use super::{STEP_ROWS, Tables, decode_catalog, journal_fsync, postgres};
 use crate::Shared;
 use crate::cluster::core_of;
 use crate::error::Error;
 use crate::spaces::Spaces;
 
 /// Entries that are sent to another core in one message, and messages that may be queued.
-const PARCEL_ENTRIES: usize = 1024;
-const PARCELS_MAX: usize = 16;
+const BATCH_ENTRIES: usize = 1024;
+const QUEUED_BATCHES_MAX: usize = 16;
 
 /// Messages of the first core to the others while it reads the journal.
-pub enum Dealt {
-    Entries(Vec<Owned>),
+pub enum RecoveryMessage {
+    Entries(Vec<OwnedEntry>),
     /// All entries were sent. The definitions, oldest first.
     End {
         definitions: Vec<(String, String)>,
@@ -40,7 +40,7 @@ pub enum Dealt {
 }
 
 /// A journal entry about rows, with its own memory.
-pub enum Owned {
+pub enum OwnedEntry {
     Put(Vec<u8>, Vec<u8>, Option<u64>),
     Expire(Vec<u8>, Option<u64>),
     Remove(Vec<u8>),
@@ -51,34 +51,40 @@ pub enum Owned {
 /// One core's channel ends, between the cores while they open the tables.
 ///
 /// Each core owns its ends and drops them when it fails, so that the others notice instead of waiting.
-pub enum Opening {
+pub enum OpeningChannels {
     /// For the first core, which reads the journal.
     Reader {
         /// One sender per core; `None` for the first core itself.
-        deal: Vec<Option<SyncSender<Dealt>>>,
+        senders: Vec<Option<SyncSender<RecoveryMessage>>>,
         /// Receives the row count of every other core.
         counts: Receiver<u64>,
     },
     Other {
-        dealt: Receiver<Dealt>,
-        counted: Sender<u64>,
+        entries: Receiver<RecoveryMessage>,
+        row_counts: Sender<u64>,
     },
 }
 
-impl Opening {
+impl OpeningChannels {
     /// Creates the channel ends of all cores, in order.
-    pub fn of_cores(cores: usize) -> Vec<Opening> {
+    pub fn for_cores(cores: usize) -> Vec<OpeningChannels> {
         let (counted, counts) = channel();
         let (mut deal, mut others) = (vec![None], Vec::new());
         for _ in 1..cores {
-            let (sender, dealt) = sync_channel(PARCELS_MAX);
+            let (sender, dealt) = sync_channel(QUEUED_BATCHES_MAX);
             deal.push(Some(sender));
-            others.push(Opening::Other {
-                dealt,
-                counted: counted.clone(),
+            others.push(OpeningChannels::Other {
+                entries: dealt,
+                row_counts: counted.clone(),
             });
         }
-        others.insert(0, Opening::Reader { deal, counts });
+        others.insert(
+            0,
+            OpeningChannels::Reader {
+                senders: deal,
+                counts,
+            },
+        );
         others
     }
 }
@@ -100,20 +106,26 @@ impl From<Error> for OpenError {
 ///
 /// # Errors
 /// [`Error::Corrupted`] describes the damage or the inconsistency; [`Error::Io`].
-pub fn open(shared: &Shared, index: usize, opening: Opening) -> Result<Tables, OpenError> {
+pub fn open(shared: &Shared, index: usize, opening: OpeningChannels) -> Result<Tables, OpenError> {
     fault_point("core.opening");
     let shard = Shard::new(index as u16, shared.tables.cores() as u16);
     let mut replay = Replay::new(shared, shard)?;
     let journal = match opening {
-        Opening::Reader { deal, counts } => read(shared, deal, &counts, &mut replay)?,
-        Opening::Other { dealt, counted } => {
-            let journal = receive(&dealt, &mut replay)?;
+        OpeningChannels::Reader {
+            senders: deal,
+            counts,
+        } => read_journal(shared, deal, &counts, &mut replay)?,
+        OpeningChannels::Other {
+            entries: dealt,
+            row_counts: counted,
+        } => {
+            let journal = receive_entries(&dealt, &mut replay)?;
             // Fails only if the first core has failed.
             let _ = counted.send(replay.row_count());
             journal
         }
     };
-    Ok(part(shared, replay, journal)?)
+    Ok(build_part(shared, replay, journal)?)
 }
 
 /// Returns whether the rows belong to a cluster.
@@ -131,16 +143,19 @@ fn values_on_disk(shared: &Shared) -> Result<Option<ValuesOnDisk>, Error> {
     let file = std::fs::create_dir_all(&folder).and_then(|()| ValueFile::create(&folder));
     let file = file.map_err(|error| {
         Error::Io(format!(
-            "cannot make a file for values (tables.values_on_disk) in {}: {error}",
+            "cannot create a file for values (tables.values_on_disk) in {}: {error}",
             folder.display()
         ))
     })?;
     let from = usize::try_from(from).unwrap_or(usize::MAX);
-    Ok(Some(ValuesOnDisk { file, from }))
+    Ok(Some(ValuesOnDisk {
+        file,
+        min_bytes: from,
+    }))
 }
 
 /// Builds a core's part from its recovered rows.
-fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables, Error> {
+fn build_part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables, Error> {
     let Replay {
         shard,
         mut engine,
@@ -151,12 +166,12 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
     let replicated = match recovered {
         None => None,
         Some(recovered) => {
-            let (found, copies) = recovered.finish().map_err(unfitting)?;
-            engine.record_befores(true);
+            let (found, copies) = recovered.finish().map_err(inapplicable)?;
+            engine.enable_before_images(true);
             Some(Replicated::new(shard.index, shard.count, found, copies))
         }
     };
-    shared.tables.ability.watch(journal.health());
+    shared.tables.fault_monitor.watch_journal(journal.health());
     let (index, cores) = (usize::from(shard.index), usize::from(shard.count));
     postgres::declare(&mut engine, &shared.config)?;
     engine.record_changes(true);
@@ -180,35 +195,35 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
         transaction_changes: RefCell::default(),
         postgres_progress: postgres::PostgresProgress::default(),
         are_reads_deferred: Cell::new(false),
-        watched: Default::default(),
-        tracked: Default::default(),
+        watched_keys: Default::default(),
+        tracked_reads: Default::default(),
         executing: Default::default(),
         subscriptions: Default::default(),
-        visited_at_once: Cell::new(0),
+        visited_per_step_max: Cell::new(0),
         memory_limit: config.memory,
         on_disk,
         handle: shared.tables.clone(),
         sharing: match shared.config.cluster.mode {
             ClusterMode::Etcd => Some(
-                Sharing::new(Shard::among(
+                ShardState::new(Shard::with_owners(
                     shard.index,
                     shard.count.max(2),
-                    Arc::new(SlotOwners::new(vec![NOBODY; usize::from(SLOTS)])),
+                    Arc::new(SlotOwners::new(vec![NO_OWNER; usize::from(SLOTS)])),
                 ))
-                .in_cluster(),
+                .into_cluster(),
             ),
-            _ => (cores > 1).then(|| Sharing::new(shard)),
+            _ => (cores > 1).then(|| ShardState::new(shard)),
         },
         replicated,
         pause: RefCell::default(),
-        field_times: FieldTimes::default(),
+        field_expiries: FieldExpiries::default(),
         spaces: Spaces::default(),
-        copying: super::copying::Copying::default(),
+        copy_pacer: super::copy_pacing::CopyPacer::default(),
     };
-    tables.note_field_times();
-    tables.begin_spaces();
-    tables.publish_figures();
-    tables.note_expiring(&tables.engine.borrow());
+    tables.load_field_expiries();
+    tables.load_spaces();
+    tables.publish_stats();
+    tables.update_expiry(&tables.engine.borrow());
     Ok(tables)
 }
 
@@ -232,14 +247,14 @@ pub fn open_stepped(
                 }
             }
         })
-        .map_err(failed)?;
+        .map_err(journal_error)?;
     let journal = Arc::new(journal);
     if let Some(first) = replays.first() {
-        first.show_spaces(shared);
+        first.publish_spaces(shared);
     }
     let open = |mut replay: Replay| {
         replay.finish()?;
-        part(shared, replay, journal.clone())
+        build_part(shared, replay, journal.clone())
     };
     let parts = replays.into_iter().map(open).collect::<Result<_, _>>()?;
     Ok((parts, writer))
@@ -247,7 +262,7 @@ pub fn open_stepped(
 
 fn journal_options(shared: &Shared) -> Options {
     Options {
-        fsync: fsync(shared.config.tables.fsync),
+        fsync: journal_fsync(shared.config.tables.fsync),
         ..Options::default()
     }
 }
@@ -264,17 +279,17 @@ fn owner_of(shard: &Shard, entry: Entry<'_>) -> Option<usize> {
 }
 
 /// Reads the journal: applies own rows to `replay`, and sends the others to their cores.
-fn read(
+fn read_journal(
     shared: &Shared,
-    deal: Vec<Option<SyncSender<Dealt>>>,
+    deal: Vec<Option<SyncSender<RecoveryMessage>>>,
     counts: &Receiver<u64>,
     replay: &mut Replay,
 ) -> Result<Arc<Journal>, Error> {
     let folder = shared.config.server.data.join("tables");
     let options = journal_options(shared);
     let started = Instant::now();
-    let mut parcels: Vec<Vec<Owned>> = deal.iter().map(|_| Vec::new()).collect();
-    let send = |core: usize, dealt: Dealt| {
+    let mut parcels: Vec<Vec<OwnedEntry>> = deal.iter().map(|_| Vec::new()).collect();
+    let send = |core: usize, dealt: RecoveryMessage| {
         // A core that has failed reports its own error.
         let _ = deal[core].as_ref().map(|core| core.send(dealt));
     };
@@ -285,22 +300,22 @@ fn read(
             replay.apply(entry);
         }
         for core in (1..parcels.len()).filter(|&core| owner.is_none_or(|owner| owner == core)) {
-            let Some(owned) = Owned::from(entry) else {
+            let Some(owned) = OwnedEntry::from_entry(entry) else {
                 continue;
             };
             let parcel = &mut parcels[core];
             parcel.push(owned);
-            if parcel.len() == PARCEL_ENTRIES {
-                send(core, Dealt::Entries(std::mem::take(parcel)));
+            if parcel.len() == BATCH_ENTRIES {
+                send(core, RecoveryMessage::Entries(std::mem::take(parcel)));
             }
         }
     })
-    .map_err(failed)?;
+    .map_err(journal_error)?;
     let journal = Arc::new(journal);
-    replay.show_spaces(shared);
+    replay.publish_spaces(shared);
     for (core, parcel) in parcels.into_iter().enumerate().skip(1) {
-        send(core, Dealt::Entries(parcel));
-        let end = Dealt::End {
+        send(core, RecoveryMessage::Entries(parcel));
+        let end = RecoveryMessage::End {
             definitions: replay.definitions.clone(),
             journal: journal.clone(),
         };
@@ -309,16 +324,21 @@ fn read(
     let joins = replay.definitions.len();
     replay.finish()?;
     let others: u64 = (1..deal.len()).map(|_| counts.recv().unwrap_or(0)).sum();
-    tell(replay.row_count() + others, joins, &recovery, started);
+    log_recovery(replay.row_count() + others, joins, &recovery, started);
     Ok(journal)
 }
 
 /// Applies the entries that the first core sends.
-fn receive(dealt: &Receiver<Dealt>, replay: &mut Replay) -> Result<Arc<Journal>, OpenError> {
+fn receive_entries(
+    dealt: &Receiver<RecoveryMessage>,
+    replay: &mut Replay,
+) -> Result<Arc<Journal>, OpenError> {
     loop {
         match dealt.recv().map_err(|_| OpenError::Abandoned)? {
-            Dealt::Entries(entries) => entries.iter().for_each(|e| replay.apply(e.entry())),
-            Dealt::End {
+            RecoveryMessage::Entries(entries) => {
+                entries.iter().for_each(|e| replay.apply(e.entry()))
+            }
+            RecoveryMessage::End {
                 definitions,
                 journal,
             } => {
@@ -330,24 +350,24 @@ fn receive(dealt: &Receiver<Dealt>, replay: &mut Replay) -> Result<Arc<Journal>,
     }
 }
 
-fn failed(error: larder_journal::Error) -> Error {
+fn journal_error(error: larder_journal::Error) -> Error {
     match error {
         larder_journal::Error::Corrupted { .. } => Error::Corrupted(error.to_string()),
         other => Error::Io(other.to_string()),
     }
 }
 
-fn tell(rows: u64, joins: usize, recovery: &Recovery, started: Instant) {
-    if let Some(cut) = &recovery.cut {
+fn log_recovery(rows: u64, joins: usize, recovery: &Recovery, started: Instant) {
+    if let Some(cut) = &recovery.torn_tail {
         tracing::warn!(
             path = %cut.path.display(),
             offset = cut.offset,
             bytes = cut.bytes,
-            "the journal was not closed in order and its log ends in an incomplete frame, which is cut off; under \
-             tables.fsync = always it held nothing that was acknowledged, otherwise perhaps the last writes before a crash of the machine"
+            "the journal was not closed in order and its log ends in an incomplete frame, which is truncated; with \
+             tables.fsync = always it contained no acknowledged write, otherwise possibly the last writes before a crash of the machine"
         );
     }
-    if !recovery.new {
+    if !recovery.is_new {
         tracing::info!(
             rows,
             joins,
@@ -360,37 +380,39 @@ fn tell(rows: u64, joins: usize, recovery: &Recovery, started: Instant) {
     }
 }
 
-impl Owned {
+impl OwnedEntry {
     /// Returns `None` for entries that are not about rows.
-    fn from(entry: Entry<'_>) -> Option<Owned> {
+    fn from_entry(entry: Entry<'_>) -> Option<OwnedEntry> {
         Some(match entry {
             Entry::Put {
                 key,
                 value,
                 deadline_ms,
-            } => Owned::Put(key.to_vec(), value.to_vec(), deadline_ms),
-            Entry::Expire { key, deadline_ms } => Owned::Expire(key.to_vec(), deadline_ms),
-            Entry::Remove { key } => Owned::Remove(key.to_vec()),
-            Entry::RemoveRange { lo, hi: Some(hi) } => Owned::RemoveRange(lo.to_vec(), hi.to_vec()),
-            Entry::Slot { slot, record } => Owned::Slot(slot, record.to_vec()),
+            } => OwnedEntry::Put(key.to_vec(), value.to_vec(), deadline_ms),
+            Entry::Expire { key, deadline_ms } => OwnedEntry::Expire(key.to_vec(), deadline_ms),
+            Entry::Remove { key } => OwnedEntry::Remove(key.to_vec()),
+            Entry::RemoveRange { lo, hi: Some(hi) } => {
+                OwnedEntry::RemoveRange(lo.to_vec(), hi.to_vec())
+            }
+            Entry::Slot { slot, record } => OwnedEntry::Slot(slot, record.to_vec()),
             _ => return None,
         })
     }
 
     fn entry(&self) -> Entry<'_> {
         match self {
-            Owned::Put(key, value, deadline_ms) => Entry::Put {
+            OwnedEntry::Put(key, value, deadline_ms) => Entry::Put {
                 key,
                 value,
                 deadline_ms: *deadline_ms,
             },
-            Owned::Expire(key, deadline_ms) => Entry::Expire {
+            OwnedEntry::Expire(key, deadline_ms) => Entry::Expire {
                 key,
                 deadline_ms: *deadline_ms,
             },
-            Owned::Remove(key) => Entry::Remove { key },
-            Owned::RemoveRange(lo, hi) => Entry::RemoveRange { lo, hi: Some(hi) },
-            Owned::Slot(slot, record) => Entry::Slot {
+            OwnedEntry::Remove(key) => Entry::Remove { key },
+            OwnedEntry::RemoveRange(lo, hi) => Entry::RemoveRange { lo, hi: Some(hi) },
+            OwnedEntry::Slot(slot, record) => Entry::Slot {
                 slot: *slot,
                 record,
             },
@@ -406,10 +428,10 @@ struct Replay {
     /// The records of spaces, by name.
     spaces: BTreeMap<String, Vec<u8>>,
     /// The state of a cluster's slots; `None` outside clusters.
-    recovered: Option<Recovered>,
+    recovered: Option<SlotRecovery>,
     /// The location of long values on disk; `None` if they are stored in memory.
     on_disk: Option<ValuesOnDisk>,
-    wrong: Option<String>,
+    error: Option<String>,
 }
 
 impl Replay {
@@ -419,7 +441,7 @@ impl Replay {
         let on_disk = values_on_disk(shared)?;
         let mut engine = Engine::new();
         engine.set_shard(shard.clone());
-        let mut recovered = is_in_cluster(shared).then(Recovered::default);
+        let mut recovered = is_in_cluster(shared).then(SlotRecovery::default);
         if let Some(on_disk) = &on_disk {
             engine.keep_values_on_disk(on_disk.clone());
             if let Some(recovered) = &mut recovered {
@@ -433,14 +455,14 @@ impl Replay {
             spaces: BTreeMap::new(),
             recovered,
             on_disk,
-            wrong: None,
+            error: None,
         })
     }
 
     /// Publishes the recovered spaces, before any core opens its part.
-    fn show_spaces(&self, shared: &Shared) {
+    fn publish_spaces(&self, shared: &Shared) {
         let records = self.spaces.iter();
-        let catalog = read_catalog(records.map(|(name, record)| (name.as_str(), &record[..])));
+        let catalog = decode_catalog(records.map(|(name, record)| (name.as_str(), &record[..])));
         shared.tables.spaces.store(Arc::new(catalog));
     }
 
@@ -455,19 +477,19 @@ impl Replay {
         match (&mut self.recovered, entry) {
             (Some(recovered), Entry::Slot { slot, record }) => {
                 if let Err(why) = recovered.apply(slot, record) {
-                    self.wrong.get_or_insert(why);
+                    self.error.get_or_insert(why);
                 }
                 return;
             }
             (None, Entry::Slot { .. }) => {
-                self.wrong.get_or_insert_with(|| {
-                    "it is a cluster's node's: set cluster.mode to etcd, or start with another data folder".to_owned()
+                self.error.get_or_insert_with(|| {
+                    "it belongs to a node of a cluster: set cluster.mode to etcd, or start with another data folder".to_owned()
                 });
                 return;
             }
             (Some(_), Entry::Put { .. } | Entry::Define { .. } | Entry::Space { .. }) => {
-                self.wrong.get_or_insert_with(|| {
-                    "it is of a server that was no node of a cluster: start with another data folder, and write its rows to the cluster \
+                self.error.get_or_insert_with(|| {
+                    "it belongs to a server outside any cluster: start with another data folder, and write its rows to the cluster \
                      as a client"
                         .to_owned()
                 });
@@ -515,30 +537,30 @@ impl Replay {
             // The journal has already assembled parts.
             Entry::Position { .. }
             | Entry::Part { .. }
-            | Entry::Kept { .. }
-            | Entry::Abandoned { .. }
+            | Entry::Commit { .. }
+            | Entry::Abort { .. }
             | Entry::Slot { .. } => Ok(()),
         };
         if let Err(error) = done {
-            self.wrong.get_or_insert_with(|| error.to_string());
+            self.error.get_or_insert_with(|| error.to_string());
         }
     }
 
     fn finish(&mut self) -> Result<(), Error> {
         for (name, definition) in &self.definitions {
             if let Err(error) = self.engine.create(name, definition, 0) {
-                self.wrong
+                self.error
                     .get_or_insert_with(|| format!("join {name}: {error}"));
             }
         }
-        match self.wrong.take() {
+        match self.error.take() {
             None => Ok(()),
-            Some(why) => Err(unfitting(why)),
+            Some(why) => Err(inapplicable(why)),
         }
     }
 }
 
-fn unfitting(why: String) -> Error {
+fn inapplicable(why: String) -> Error {
     Error::Corrupted(format!(
         "the journal of the tables cannot be applied: {why}"
     ))

@@ -34,36 +34,36 @@ use crate::error::Error;
 #[derive(Default)]
 pub struct Pause {
     holder: Option<u64>,
-    next: VecDeque<(u64, oneshot::Sender<PostgresStand>)>,
+    pending: VecDeque<(u64, oneshot::Sender<PostgresPosition>)>,
     /// Tasks whose commands wait for the end of the pause.
-    held: Vec<Waker>,
+    waiting_tasks: Vec<Waker>,
     /// True if those tasks have their turn (invariant 4), and no pause is granted.
-    is_their_turn: bool,
+    is_waiters_turn: bool,
     /// Number of pauses so far. It is the same on all cores, except while a pause is being released.
     epoch: u64,
 }
 
 /// A core's progress in applying updates from PostgreSQL when it grants a pause.
 #[derive(Debug, Clone, Copy)]
-pub struct PostgresStand {
+pub struct PostgresPosition {
     pub number: u64,
     /// True if the core's outputs reflect these updates.
     pub is_reflected: bool,
 }
 
 /// A pause of all cores. Until it is dropped, they execute only commands with this ticket.
-pub struct Paused {
+pub struct PausedCores {
     handle: Arc<TablesHandle>,
     pub ticket: u64,
     /// True if the operation is incomplete.
     is_abandoned: bool,
 }
 
-impl Paused {
+impl PausedCores {
     /// # Errors
     /// The server is stopping.
-    pub async fn all(handle: &Arc<TablesHandle>) -> Result<Paused, Error> {
-        let paused = Paused {
+    pub async fn pause_all(handle: &Arc<TablesHandle>) -> Result<PausedCores, Error> {
+        let paused = PausedCores {
             handle: handle.clone(),
             ticket: handle.next_ticket(),
             is_abandoned: true,
@@ -73,22 +73,22 @@ impl Paused {
             let (granted, grant) = oneshot::channel();
             let ticket = paused.ticket;
             handle.send(core, CoreMessage::Pause { ticket, granted });
-            stands.push(grant.await.map_err(|_| stopping())?);
+            stands.push(grant.await.map_err(|_| stopping_error())?);
         }
-        paused.reach_one_position(&stands).await?;
+        paused.align_postgres_positions(&stands).await?;
         Ok(paused)
     }
 
-    async fn reach_one_position(&self, stands: &[PostgresStand]) -> Result<(), Error> {
+    async fn align_postgres_positions(&self, stands: &[PostgresPosition]) -> Result<(), Error> {
         let last = stands.iter().map(|stand| stand.number).max().unwrap_or(0);
-        let is_there = |stand: &PostgresStand| stand.number == last && stand.is_reflected;
-        let behind = (0..stands.len()).filter(|&core| !is_there(&stands[core]));
+        let is_there = |stand: &PostgresPosition| stand.number == last && stand.is_reflected;
+        let lagging = (0..stands.len()).filter(|&core| !is_there(&stands[core]));
         let follow = move |tables: Rc<Tables>| async move { tables.apply_up_to(last).await };
-        let begun: Vec<_> = behind
+        let tasks: Vec<_> = lagging
             .map(|core| self.handle.start_on(core, Some(self.ticket), follow))
             .collect();
-        for followed in begun {
-            followed.await.map_err(|_| stopping())?;
+        for followed in tasks {
+            followed.await.map_err(|_| stopping_error())?;
         }
         Ok(())
     }
@@ -105,14 +105,14 @@ impl Paused {
         let take = |tables: Rc<Tables>| async move { tables.take_transaction_changes() };
         let taken = self.handle.run_on_all(Some(self.ticket), take).await;
         let taken = taken.map_err(super::stopping)?;
-        self.finish_with(taken, tables, gate)
+        self.append_changes(taken, tables, gate)
     }
 
-    /// As [`Paused::finish`], if the changes of the cores are known.
+    /// As [`PausedCores::finish`], if the changes of the cores are known.
     ///
     /// # Errors
-    /// As [`Paused::finish`].
-    pub async fn finish_taken(
+    /// As [`PausedCores::finish`].
+    pub async fn finish_with_changes(
         self,
         taken: Vec<Vec<LogEntry>>,
         tables: &Rc<Tables>,
@@ -121,7 +121,7 @@ impl Paused {
         if tables.is_replicated() {
             self.finish_numbered(gate).await
         } else {
-            self.finish_with(taken, tables, gate)
+            self.append_changes(taken, tables, gate)
         }
     }
 
@@ -152,7 +152,7 @@ impl Paused {
         refused
     }
 
-    fn finish_with(
+    fn append_changes(
         mut self,
         taken: Vec<Vec<LogEntry>>,
         tables: &Rc<Tables>,
@@ -177,16 +177,16 @@ impl Paused {
     }
 
     /// Resumes the cores after an operation without writes.
-    pub fn end_reading(mut self) {
+    pub fn resume_after_reads(mut self) {
         self.is_abandoned = false;
     }
 }
 
-fn stopping() -> Error {
+fn stopping_error() -> Error {
     Error::Io("the server is stopping".to_owned())
 }
 
-impl Drop for Paused {
+impl Drop for PausedCores {
     fn drop(&mut self) {
         for core in 0..self.handle.cores() {
             let release = CoreMessage::Release {
@@ -205,8 +205,8 @@ impl Tables {
 
     /// Number of coordinators that wait for a pause.
     #[cfg(test)]
-    pub fn pauses_wanted(&self) -> usize {
-        self.pause.borrow().next.len()
+    pub fn pending_pauses(&self) -> usize {
+        self.pause.borrow().pending.len()
     }
 
     /// If several cores read base rows in the same epoch, either all of them see a transaction's changes or none does.
@@ -226,16 +226,16 @@ impl Tables {
             if pause.holder.is_none() || pause.holder == ticket {
                 return Poll::Ready(());
             }
-            pause.held.push(cx.waker().clone());
+            pause.waiting_tasks.push(cx.waker().clone());
             Poll::Pending
         })
         .await;
     }
 
-    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<PostgresStand>) {
+    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<PostgresPosition>) {
         let mut pause = self.pause.borrow_mut();
-        if pause.holder.is_some() || pause.is_their_turn {
-            return pause.next.push_back((ticket, granted));
+        if pause.holder.is_some() || pause.is_waiters_turn {
+            return pause.pending.push_back((ticket, granted));
         }
         drop(pause);
         self.grant(ticket, granted);
@@ -243,39 +243,39 @@ impl Tables {
 
     fn grant_next(&self) {
         let mut pause = self.pause.borrow_mut();
-        pause.is_their_turn = false;
-        let next = pause.next.pop_front();
+        pause.is_waiters_turn = false;
+        let next = pause.pending.pop_front();
         drop(pause);
         if let Some((ticket, granted)) = next {
             self.grant(ticket, granted);
         }
     }
 
-    fn grant(&self, ticket: u64, granted: oneshot::Sender<PostgresStand>) {
+    fn grant(&self, ticket: u64, granted: oneshot::Sender<PostgresPosition>) {
         self.commit();
         // Send earlier messages first: they contain no changes of the pause, which other nodes receive later.
         self.send_exchange();
         *self.transaction_changes.borrow_mut() = Some(Vec::new());
         self.pause.borrow_mut().holder = Some(ticket);
         // An error means that the coordinator is gone; it releases every granted pause, including this one.
-        let _ = granted.send(self.stand());
+        let _ = granted.send(self.postgres_state());
     }
 
     /// Returns whether commands with this ticket may be executed; without a ticket, always.
-    pub fn is_held_by(&self, ticket: Option<u64>) -> bool {
+    pub fn may_execute_with(&self, ticket: Option<u64>) -> bool {
         ticket.is_none() || self.pause.borrow().holder == ticket
     }
 
     pub fn release(self: &Rc<Self>, ticket: u64, is_abandoned: bool) {
         let mut pause = self.pause.borrow_mut();
         if pause.holder != Some(ticket) {
-            pause.next.retain(|(waiting, _)| *waiting != ticket);
+            pause.pending.retain(|(waiting, _)| *waiting != ticket);
             return;
         }
         pause.holder = None;
         pause.epoch += 1;
-        let held = std::mem::take(&mut pause.held);
-        pause.is_their_turn = !held.is_empty();
+        let held = std::mem::take(&mut pause.waiting_tasks);
+        pause.is_waiters_turn = !held.is_empty();
         drop(pause);
         let rest = self
             .transaction_changes
@@ -291,7 +291,7 @@ impl Tables {
             }
         }
         self.apply_held_updates();
-        self.take_held_view();
+        self.apply_deferred_view();
         // Rows that expired during the pause could not be removed.
         self.wake_maintenance();
         if held.is_empty() {
@@ -312,7 +312,7 @@ impl Tables {
         self.take_transaction_changes();
         if let Some(replicated) = &self.replicated {
             self.number_changes(replicated, &mut self.engine.borrow_mut(), &mut gate)?;
-            self.end_unnumbered(replicated, &mut gate);
+            self.finish_unnumbered(replicated, &mut gate);
         }
         self.commit();
         Ok(gate)

@@ -24,7 +24,7 @@ impl Tables {
     ///
     /// # Errors
     /// The reason, and what to do.
-    pub fn ensure_writes_taken(&self) -> Result<(), Refusal> {
+    pub fn ensure_writes_accepted(&self) -> Result<(), Refusal> {
         self.ensure_journal()?;
         if self.is_paused() {
             Ok(())
@@ -45,15 +45,15 @@ impl Tables {
     /// Returns for how long the journal could not be written.
     pub(super) fn journal_failing_for(&self) -> Duration {
         self.journal
-            .trouble()
+            .write_failure()
             .map_or(Duration::ZERO, |(_, lasted)| lasted)
     }
 
     /// Updates the rejection state from the state of the journal.
     pub(super) fn check_journal(&self) {
-        let refusal = match (self.journal.failure(), self.journal.trouble()) {
-            (Some(failure), _) => Some(until_restart(&failure)),
-            (None, Some((error, _))) => Some(for_now(&error)),
+        let refusal = match (self.journal.failure(), self.journal.write_failure()) {
+            (Some(failure), _) => Some(permanent_refusal(&failure)),
+            (None, Some((error, _))) => Some(temporary_refusal(&error)),
             (None, None) => None,
         };
         let mut refuses = self.write_refusal.borrow_mut();
@@ -63,7 +63,7 @@ impl Tables {
         if self.index == 0 {
             match (&*refuses, &refusal) {
                 (_, Some((_, why))) => tracing::error!("{why}"),
-                (_, None) => tracing::info!("tables take writes again"),
+                (_, None) => tracing::info!("tables accept writes again"),
             }
             self.handle.set_refusal(refusal.clone());
         }
@@ -71,27 +71,27 @@ impl Tables {
     }
 }
 
-fn for_now(error: &Error) -> Refusal {
+fn temporary_refusal(error: &Error) -> Refusal {
     let (code, what) = if error.is_disk_full() {
         (
             Code::DiskFull,
-            "as soon as there is room writes are taken again",
+            "the server accepts writes again as soon as there is room",
         )
     } else {
         (
             Code::Io,
-            "writing is tried again all the while, and when it succeeds writes are taken again",
+            "the server retries the write, and accepts writes again when it succeeds",
         )
     };
-    let why = format!("tables take no writes at present: {error}; reads go on, and {what}");
+    let why = format!("tables currently reject writes: {error}; reads continue, and {what}");
     (code, why)
 }
 
-fn until_restart(failure: &Failure) -> Refusal {
+fn permanent_refusal(failure: &Failure) -> Refusal {
     let why = match failure {
-        Failure::Closed => "tables take no writes: the server is stopping".to_owned(),
+        Failure::Closed => "tables reject writes: the server is stopping".to_owned(),
         Failure::Failed(error) => format!(
-            "tables take no writes: {error}; reads go on; see to the disk, then restart the server"
+            "tables reject writes: {error}; reads continue; check the disk, then restart the server"
         ),
     };
     (Code::Io, why)

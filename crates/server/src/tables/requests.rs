@@ -15,8 +15,8 @@ pub enum Execution {
     /// Each command separately, like a client's; long ones in several turns.
     OneByOne,
     /// Each command completely, while the cores are paused.
-    ToEnd,
-    /// Like `ToEnd`, and as a transaction's complete part for this core: the last reply carries the changes.
+    Uninterrupted,
+    /// Like `Uninterrupted`, and as a transaction's complete part for this core: the last reply carries the changes.
     TransactionPart,
     /// As one transaction, with one reply.
     Transaction,
@@ -29,7 +29,7 @@ pub enum Execution {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The sender has verified it: owners do not change, or the cores are paused.
-    Settled,
+    Verified,
     /// Not verified: the core executes the part of the keys that it owns. For rows that every core has, it executes its
     /// own part, provided that it owns the slots that it owned in the map of this epoch.
     Core { epoch: u64 },

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use larder_join::{
-    Engine, Exchange, JoinInfo, KeyRange, LogEntry, NOBODY, Shard, SlotOwners, range_slot,
+    Engine, Exchange, JoinInfo, KeyRange, LogEntry, NO_OWNER, Shard, SlotOwners, range_slot,
 };
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
@@ -17,9 +17,9 @@ use larder_types::{SLOTS, text_row, with_object_row};
 use tokio::sync::Notify;
 
 use super::conversations::{Conversations, Unsent};
-use super::expiring::OwnExpiry;
+use super::expiry::ExpiryQueue;
 use super::postgres::{Postgres, RangeLoad};
-use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
+use super::{CoreMessage, Gate, NoReply, Refusal, Tables};
 use crate::cluster::View;
 use crate::spaces::{Spaces, copies};
 
@@ -30,10 +30,10 @@ const TURN_ROWS: usize = 4096;
 /// immediately.
 const UNREACHED_MAX: Duration = Duration::from_secs(3);
 /// Interval at which the shares of the memory limit are computed.
-const SHARE_EVERY: Duration = Duration::from_millis(100);
+const SHARE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A core's share of the tables, and its exchange.
-pub struct Sharing {
+pub struct ShardState {
     /// Replaced when owners change.
     shard: RefCell<Rc<Shard>>,
     pub(super) exchange: RefCell<Exchange>,
@@ -47,22 +47,22 @@ pub struct Sharing {
     /// The current view, in a cluster.
     pub(super) view: RefCell<Option<Arc<View>>>,
     /// The epoch of the last view whose joins are declared here.
-    epoch_of_map: Cell<u64>,
+    map_epoch: Cell<u64>,
     /// True if a join of the map is not declared here. Its rows would seem to be absent.
-    lacks_joins: Cell<bool>,
-    owners_since: Cell<u64>,
+    is_missing_joins: Cell<bool>,
+    ownership_epoch: Cell<u64>,
     /// A view that arrived during a pause, to be applied at its end.
-    pub(super) held_view: RefCell<Option<Arc<View>>>,
+    pub(super) deferred_view: RefCell<Option<Arc<View>>>,
     /// Notified when a row gets an expiry time.
     expiring: Notify,
-    pub(super) going: RefCell<OwnExpiry>,
+    pub(super) expiry_queue: RefCell<ExpiryQueue>,
 }
 
-impl Sharing {
-    pub fn new(shard: Shard) -> Sharing {
+impl ShardState {
+    pub fn new(shard: Shard) -> ShardState {
         let mut exchange = Exchange::new(shard.clone());
         exchange.pace_parts();
-        Sharing {
+        ShardState {
             exchange: RefCell::new(exchange),
             shard: RefCell::new(Rc::new(shard)),
             waiting: RefCell::default(),
@@ -70,12 +70,12 @@ impl Sharing {
             conversations: RefCell::default(),
             unsent: RefCell::default(),
             view: RefCell::default(),
-            epoch_of_map: Cell::new(0),
-            lacks_joins: Cell::new(false),
-            owners_since: Cell::new(0),
-            held_view: RefCell::default(),
+            map_epoch: Cell::new(0),
+            is_missing_joins: Cell::new(false),
+            ownership_epoch: Cell::new(0),
+            deferred_view: RefCell::default(),
             expiring: Notify::new(),
-            going: RefCell::default(),
+            expiry_queue: RefCell::default(),
         }
     }
 
@@ -85,9 +85,9 @@ impl Sharing {
     }
 
     /// Marks this node as a member of a cluster.
-    pub(super) fn in_cluster(mut self) -> Sharing {
+    pub(super) fn into_cluster(mut self) -> ShardState {
         self.is_in_cluster = true;
-        self.exchange.borrow_mut().remember_told();
+        self.exchange.borrow_mut().track_in_flight();
         self
     }
 
@@ -95,17 +95,17 @@ impl Sharing {
     pub(super) fn export(
         &self,
         changes: &[LogEntry],
-        copied: Vec<copies::Change>,
-        whole: bool,
+        copied: Vec<copies::CopyChange>,
+        atomic: bool,
         gate: &mut Gate,
     ) -> bool {
         let mut exchange = self.exchange.borrow_mut();
         let before = exchange.sequence();
         for change in copied {
             let value = change.value.as_deref();
-            exchange.tell(&change.row, value, &change.readers, whole);
+            exchange.queue_part_change(&change.row, value, &change.readers, atomic);
         }
-        exchange.export(changes, whole);
+        exchange.export(changes, atomic);
         let is_told = exchange.sequence() > before;
         if is_told {
             gate.exports = Some(exchange.sequence());
@@ -129,7 +129,12 @@ impl Sharing {
 
     /// Handles own slots that moved to other nodes in these terms. Until the map names the owners, the slots have none,
     /// and requests of earlier maps are not answered.
-    pub(super) fn disown(&self, engine: &mut Engine, spaces: &Spaces, slots: &[(u16, u64)]) {
+    pub(super) fn release_moved_slots(
+        &self,
+        engine: &mut Engine,
+        spaces: &Spaces,
+        slots: &[(u16, u64)],
+    ) {
         let before = self.shard();
         let is_gone = |slot: u16| {
             let is_own = before.owner_of_slot(slot) == before.index;
@@ -140,13 +145,13 @@ impl Sharing {
         }
         let owner = |slot| {
             if is_gone(slot) {
-                NOBODY
+                NO_OWNER
             } else {
                 before.owner_of_slot(slot)
             }
         };
         let owners = Arc::new(SlotOwners::new((0..SLOTS).map(owner).collect()));
-        let shard = Shard::among(before.index, before.count, owners);
+        let shard = Shard::with_owners(before.index, before.count, owners);
         let mut exchange = self.exchange.borrow_mut();
         let last = slots.iter().map(|(_, term)| *term).max().unwrap_or(0);
         let epoch = exchange.epoch().max(last);
@@ -172,7 +177,7 @@ impl Sharing {
         self.exchange.borrow().is_acknowledged(exports)
     }
 
-    /// As [`Sharing::is_acknowledged`], for the first `places` places only: own cores precede those of other nodes.
+    /// As [`ShardState::is_acknowledged`], for the first `places` places only: own cores precede those of other nodes.
     pub(super) fn is_acknowledged_by_first(&self, places: usize, exports: u64) -> bool {
         let exchange = self.exchange.borrow();
         exchange.is_acknowledged_by_first(places, exports)
@@ -202,7 +207,7 @@ impl Tables {
         if !self.has_unprocessed() {
             return true;
         }
-        self.exchange();
+        self.exchange_step();
         self.wake_maintenance();
         !self.has_unprocessed()
     }
@@ -210,25 +215,25 @@ impl Tables {
     /// Applies a view, immediately or at the end of the current pause.
     pub fn receive_view(&self, view: Arc<View>) {
         match &self.sharing {
-            Some(sharing) if self.is_paused() => *sharing.held_view.borrow_mut() = Some(view),
-            _ => self.take_view(&view),
+            Some(sharing) if self.is_paused() => *sharing.deferred_view.borrow_mut() = Some(view),
+            _ => self.apply_view(&view),
         }
     }
 
     /// Applies the view that arrived during the pause.
-    pub(super) fn take_held_view(&self) {
+    pub(super) fn apply_deferred_view(&self) {
         let held = self
             .sharing
             .as_ref()
-            .and_then(|sharing| sharing.held_view.take());
+            .and_then(|sharing| sharing.deferred_view.take());
         if let Some(view) = held {
-            self.take_view(&view);
+            self.apply_view(&view);
         }
     }
 
     /// Changes the owners to those of the view. Replicas of rows whose owner has changed are dropped, with what was
     /// computed from them.
-    pub fn take_view(&self, view: &Arc<View>) {
+    pub fn apply_view(&self, view: &Arc<View>) {
         let Some(sharing) = &self.sharing else { return };
         // At least two, because with one shard the engine would consider all rows its own.
         let (index, count) = (self.index as u16, view.places.count().max(2));
@@ -237,7 +242,7 @@ impl Tables {
             None => view.owners.clone(),
             Some(replicated) => self.assign_slots(replicated, &mut engine, view),
         };
-        let shard = Shard::among(index, count, owners);
+        let shard = Shard::with_owners(index, count, owners);
         let mut exchange = sharing.exchange.borrow_mut();
         exchange.change_owners(&mut engine, shard.clone(), view.map.epoch().0);
         self.spaces.owners_changed(&sharing.shard(), &shard);
@@ -251,18 +256,18 @@ impl Tables {
         };
         let is_same = before.is_some_and(is_same);
         if !is_same {
-            sharing.owners_since.set(view.map.epoch().0);
+            sharing.ownership_epoch.set(view.map.epoch().0);
         }
         drop(exchange);
         if let Some(replicated) = &self.replicated {
             self.move_rows(replicated, &mut engine);
         }
         drop(engine);
-        self.forget_nodes_down(view);
+        self.drop_down_nodes(view);
         self.handle.set_owners(view.owners.clone());
-        self.note_definitions();
+        self.refresh_definitions();
         if !is_same {
-            self.forget_tracked();
+            self.invalidate_all_reads();
         }
         self.end_moved_subscriptions(view);
         sharing.waiting.take().into_iter().for_each(Waker::wake);
@@ -275,7 +280,7 @@ impl Tables {
         let Some(sharing) = &self.sharing else { return };
         let mut engine = self.engine.borrow_mut();
         let mut exchange = sharing.exchange.borrow_mut();
-        exchange.owner_ended(&mut engine, owner, upto);
+        exchange.handle_owner_end(&mut engine, owner, upto);
         drop(exchange);
         drop(engine);
         self.spaces.owner_lost(owner, &sharing.shard());
@@ -297,12 +302,12 @@ impl Tables {
     }
 
     /// Processes messages of other engines for one turn. Returns whether there is more to do.
-    pub(super) fn exchange(&self) -> bool {
+    pub(super) fn exchange_step(&self) -> bool {
         let Some(sharing) = &self.sharing else {
             return false;
         };
         // Requests for parts are answered from the indexes, which must be up to date.
-        self.note_moved_objects();
+        self.queue_moved_objects();
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         if engine.next_expiry().is_some_and(|at| at <= now) {
@@ -311,8 +316,8 @@ impl Tables {
             let _ = self.log(&mut engine, &mut Gate::default());
         }
         let mut exchange = sharing.exchange.borrow_mut();
-        let progress = self.counting(&mut engine, |engine| {
-            exchange.step_with(engine, &mut self.spaces.parts(), now, TURN_ROWS)
+        let progress = self.run_measured(&mut engine, |engine| {
+            exchange.step_with(engine, &mut self.spaces.copy_exchange(), now, TURN_ROWS)
         });
         drop(exchange);
         // Processing does not change own rows.
@@ -330,7 +335,7 @@ impl Tables {
             let engine = self.engine.borrow();
             sharing.exchange.borrow_mut().acknowledge(&engine);
             drop(engine);
-            self.publish_expiring();
+            self.publish_acknowledged_expiry();
         }
     }
 
@@ -341,11 +346,11 @@ impl Tables {
         let shard = sharing.shard();
         let own = shard.index;
         for to in (0..shard.count).filter(|&to| to != own) {
-            let mut messages = exchange.take_out(to);
+            let mut messages = exchange.drain_outgoing(to);
             if messages.is_empty() {
                 continue;
             }
-            self.keep_back(to, &mut messages);
+            self.hold_uncommitted(to, &mut messages);
             if !messages.is_empty() {
                 self.send_engine_messages(to, messages);
             }
@@ -372,7 +377,7 @@ impl Tables {
     ) -> Option<Vec<(u16, KeyRange)>> {
         let sharing = self.sharing.as_ref()?;
         let mut engine = self.engine.borrow_mut();
-        sharing.exchange.borrow_mut().ask(&mut engine, &needed);
+        sharing.exchange.borrow_mut().request(&mut engine, &needed);
         drop(engine);
         if needed.is_empty() {
             return None;
@@ -390,28 +395,29 @@ impl Tables {
             return Ok(());
         };
         if let Some((owner, _)) =
-            (awaited.iter()).find(|(owner, range)| self.is_lost(*owner, range))
+            (awaited.iter()).find(|(owner, range)| self.is_ownerless(*owner, range))
         {
-            return Err(self.unreached(*owner));
+            return Err(self.unreachable_refusal(*owner));
         }
         let shard = sharing.shard();
-        let is_of_nobody = awaited.iter().any(|(owner, _)| *owner == NOBODY);
+        let is_of_nobody = awaited.iter().any(|(owner, _)| *owner == NO_OWNER);
         let mut unreached_since = None;
         poll_fn(|cx| {
-            let is_asked = sharing.exchange.borrow().is_asked(awaited);
+            let is_asked = sharing.exchange.borrow().is_requested(awaited);
             let is_nobodys = is_of_nobody && Rc::ptr_eq(&shard, &sharing.shard.borrow());
             if !(is_asked || is_nobodys) {
                 return Poll::Ready(Ok(()));
             }
             let mut owners = awaited.iter().map(|(owner, _)| *owner);
-            let is_answering =
-                |owner| self.is_reached(owner) && !sharing.exchange.borrow().is_behind(owner);
+            let is_answering = |owner| {
+                self.is_reachable(owner) && !sharing.exchange.borrow().is_epoch_behind(owner)
+            };
             match owners.find(|owner| !is_answering(*owner)) {
                 None => unreached_since = None,
                 Some(owner) => {
                     let since = *unreached_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > UNREACHED_MAX {
-                        return Poll::Ready(Err(self.unreached(owner)));
+                        return Poll::Ready(Err(self.unreachable_refusal(owner)));
                     }
                 }
             }
@@ -429,14 +435,14 @@ impl Tables {
         let Some(sharing) = &self.sharing else {
             return Ok(());
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         poll_fn(|cx| {
             if self.is_subscribed() {
                 return Poll::Ready(Ok(()));
             }
-            if begun.elapsed() > UNREACHED_MAX {
+            if started.elapsed() > UNREACHED_MAX {
                 let message =
-                    "a node whose rows this is computed from does not answer at the moment";
+                    "a node with source rows of this result does not answer at the moment";
                 return Poll::Ready(Err((Code::ClusterDown, message.to_owned())));
             }
             sharing.waiting.borrow_mut().push(cx.waker().clone());
@@ -447,33 +453,31 @@ impl Tables {
 
     /// Returns whether some rows of a range have no owner that is up, according to the map. Rows that are moving between nodes
     /// do not count.
-    fn is_lost(&self, owner: u16, range: &KeyRange) -> bool {
+    fn is_ownerless(&self, owner: u16, range: &KeyRange) -> bool {
         let Some(view) = self.view() else {
             return false;
         };
-        if owner != NOBODY {
+        if owner != NO_OWNER {
             return (self.place(owner)).is_some_and(|place| !view.map.is_up(place.node));
         }
-        let is_nobodys = |slot: u16| view.owners.of(slot) == NOBODY;
+        let is_nobodys = |slot: u16| view.owners.owner_of(slot) == NO_OWNER;
         match range_slot(&range.lo, &range.hi) {
             Some(slot) => is_nobodys(slot),
             None => (0..SLOTS).any(is_nobodys),
         }
     }
 
-    fn unreached(&self, owner: u16) -> Refusal {
+    fn unreachable_refusal(&self, owner: u16) -> Refusal {
         let sharing = self.sharing.as_ref();
-        let is_behind = sharing.is_some_and(|it| it.exchange.borrow().is_behind(owner));
+        let is_behind = sharing.is_some_and(|it| it.exchange.borrow().is_epoch_behind(owner));
         let message = match self.place(owner).map(|place| self.node_name(place.node)) {
-            None => {
-                "no node of the cluster has some of the rows that this is computed from".to_owned()
-            }
+            None => "no node of the cluster has some of the source rows of this result".to_owned(),
             Some(name) if is_behind => format!(
-                "this node has not heard yet of the map that {name} goes by, which has rows that this is computed from, or had; send it again, \
+                "this node has not received the map that {name} uses, which has, or had, source rows of this result; send the command again, \
                  or ask another node"
             ),
             Some(name) => {
-                format!("{name}, which has rows that this is computed from, cannot be reached")
+                format!("{name}, which has source rows of this result, cannot be reached")
             }
         };
         (Code::ClusterDown, message)
@@ -503,26 +507,26 @@ impl Tables {
     }
 
     /// The epoch of the map that this core has applied, including its joins and spaces; 0 before the first.
-    pub fn epoch_of_map(&self) -> u64 {
+    pub fn map_epoch(&self) -> u64 {
         let sharing = self.sharing.as_ref();
-        sharing.map_or(0, |sharing| sharing.epoch_of_map.get())
+        sharing.map_or(0, |sharing| sharing.map_epoch.get())
     }
 
     /// The earliest known epoch with the current owners.
-    pub fn owners_since(&self) -> u64 {
+    pub fn ownership_epoch(&self) -> u64 {
         let sharing = self.sharing.as_ref();
-        sharing.map_or(0, |sharing| sharing.owners_since.get())
+        sharing.map_or(0, |sharing| sharing.ownership_epoch.get())
     }
 
     /// Waits until the map of this epoch, or a later one, is applied.
     pub async fn wait_for_epoch(&self, epoch: u64) {
-        while self.epoch_of_map() < epoch {
-            self.wait_for_news().await;
+        while self.map_epoch() < epoch {
+            self.wait_for_view().await;
         }
     }
 
     /// Waits for a newer view, for a limited time.
-    pub async fn wait_for_news(&self) {
+    pub async fn wait_for_view(&self) {
         let Some(sharing) = &self.sharing else { return };
         let mut has_waited = false;
         poll_fn(|cx| {
@@ -537,22 +541,24 @@ impl Tables {
 
     /// Returns whether a join of the map is not declared here. Commands on tables must wait until it is.
     #[inline]
-    pub fn lacks_joins(&self) -> bool {
-        self.sharing.as_ref().is_some_and(|it| it.lacks_joins.get())
+    pub fn is_missing_joins(&self) -> bool {
+        self.sharing
+            .as_ref()
+            .is_some_and(|it| it.is_missing_joins.get())
     }
 
     /// Returns whether this core has the joins and spaces of the map.
     pub fn has_definitions(&self) -> bool {
         let Some(view) = self.view() else { return true };
-        let (wanted, engine) = (view.map.joins(), self.engine.borrow());
+        let (joins, engine) = (view.map.joins(), self.engine.borrow());
         let have = engine.list();
-        have.len() == wanted.len()
-            && have.iter().all(|join| wanted.contains_key(&join.name))
+        have.len() == joins.len()
+            && have.iter().all(|join| joins.contains_key(&join.name))
             && self.has_spaces_of(&view.map)
     }
 
     /// Updates the state after joins were declared or dropped, or the map has others.
-    pub fn note_definitions(&self) {
+    pub fn refresh_definitions(&self) {
         let (Some(sharing), Some(view)) = (&self.sharing, self.view()) else {
             return;
         };
@@ -562,43 +568,44 @@ impl Tables {
                 |join: &JoinInfo| join.name == name && join.definition.trim() == text.trim();
             have.iter().any(is_it)
         };
-        let mut wanted = view.map.joins().iter();
-        let lacks_joins = !wanted.all(|(name, join)| is_here(name, &join.text));
-        sharing.lacks_joins.set(lacks_joins);
+        let mut joins = view.map.joins().iter();
+        let lacks_joins = !joins.all(|(name, join)| is_here(name, &join.text));
+        sharing.is_missing_joins.set(lacks_joins);
         if self.has_definitions() {
-            sharing.epoch_of_map.set(view.map.epoch().0);
+            sharing.map_epoch.set(view.map.epoch().0);
             sharing.waiting.take().into_iter().for_each(Waker::wake);
         }
     }
 
     /// Makes the reply to a read wait until all readers reflect the changes of the rows that it returns. No later read
     /// of outputs then shows an older state.
-    pub fn wait_for_told(&self, command: Command<'_>, gate: &mut Gate) {
+    pub fn wait_for_sent_changes(&self, command: Command<'_>, gate: &mut Gate) {
         let Some(sharing) = &self.sharing else { return };
         let exchange = sharing.exchange.borrow();
-        let told = match command.range() {
-            Some((lo, hi)) => exchange.last_told_in(lo, hi),
+        let last_sent = match command.range() {
+            Some((lo, hi)) => exchange.last_in_flight_in(lo, hi),
             None => {
                 let has_objects = self.spaces.is_any();
                 let keys = command.keys();
-                keys.filter_map(|key| told_of(&exchange, key, has_objects))
+                keys.filter_map(|key| last_sent_change(&exchange, key, has_objects))
                     .max()
             }
         };
-        if let Some(told) = told.filter(|told| !exchange.is_acknowledged(*told)) {
-            gate.exports = gate.exports.max(Some(told));
+        if let Some(last_sent) = last_sent.filter(|last_sent| !exchange.is_acknowledged(*last_sent))
+        {
+            gate.exports = gate.exports.max(Some(last_sent));
         }
     }
 
     /// Reads computed rows or rows of PostgreSQL. Waits for rows and computations, as often as necessary.
-    pub async fn read_waiting<T>(
+    pub async fn read_when_available<T>(
         &self,
         ticket: Option<u64>,
         postgres: Option<&Postgres>,
-        mut read: impl FnMut(&mut Engine, u64) -> Result<T, Unanswered>,
+        mut read: impl FnMut(&mut Engine, u64) -> Result<T, NoReply>,
     ) -> Result<T, Refusal> {
         let mut before: Option<RangeLoad> = None;
-        if let Some(settled) = self.expired_elsewhere() {
+        if let Some(settled) = self.unreflected_expiry() {
             self.wait_for(&settled, ticket).await?;
             self.wait_while_paused(ticket).await;
         }
@@ -615,21 +622,21 @@ impl Tables {
                     continue;
                 }
                 Ok(done) => return Ok(done),
-                Err(Unanswered::Refused(refusal)) => return Err(refusal),
-                Err(Unanswered::Needs(needs)) => needs,
+                Err(NoReply::Refused(refusal)) => return Err(refusal),
+                Err(NoReply::Needs(needs)) => needs,
             };
             if let Some(awaited) = self.request_needed(&mut needs) {
                 self.wait_for(&awaited, ticket).await?;
             } else if ticket.is_none()
-                && let Some(mut wanted) = RangeLoad::of(&mut needs)
+                && let Some(mut load) = RangeLoad::take(&mut needs)
             {
                 if let Some(before) = &before {
-                    wanted.follows(before);
+                    load.count_after(before);
                 }
-                wanted.load(postgres, self).await?;
-                before = Some(wanted);
+                load.load(postgres, self).await?;
+                before = Some(load);
             } else {
-                return Err(Unanswered::Needs(needs).refusal());
+                return Err(NoReply::Needs(needs).refusal());
             }
             self.wait_while_paused(ticket).await;
         }
@@ -646,7 +653,7 @@ impl Tables {
     }
 
     /// Removes rows as they expire, for the cores that have replicas of them. Never returns.
-    pub async fn expire(self: Rc<Self>) {
+    pub async fn run_expiry(self: Rc<Self>) {
         let Some(sharing) = &self.sharing else { return };
         loop {
             let next = self.engine.borrow().next_expiry();
@@ -668,12 +675,12 @@ impl Tables {
     /// of the engines' part. Never returns.
     pub async fn share_memory(self: Rc<Self>, limit_bytes: usize) {
         let used = &self.handle.used_bytes;
-        let mut tick = tokio::time::interval(SHARE_EVERY);
+        let mut tick = tokio::time::interval(SHARE_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             let mut engine = self.engine.borrow_mut();
-            let beside = self.bytes_beside_engine();
+            let beside = self.non_engine_bytes();
             used[self.index].store((engine.memory_bytes() + beside) as u64, Ordering::Relaxed);
             let others = used.iter().enumerate().filter(|(at, _)| *at != self.index);
             let others: u64 = others.map(|(_, used)| used.load(Ordering::Relaxed)).sum();
@@ -686,13 +693,13 @@ impl Tables {
 
 /// Returns the last change that was sent of a key: of its row and, if there are objects with copies on other places, of
 /// its object.
-fn told_of(exchange: &Exchange, key: &[u8], has_objects: bool) -> Option<u64> {
+fn last_sent_change(exchange: &Exchange, key: &[u8], has_objects: bool) -> Option<u64> {
     let of_object = if has_objects {
-        with_object_row(key, |row| exchange.last_told(row))
+        with_object_row(key, |row| exchange.last_in_flight(row))
     } else {
         None
     };
-    exchange.last_told(&text_row(key)).max(of_object)
+    exchange.last_in_flight(&text_row(key)).max(of_object)
 }
 
 #[cfg(test)]
@@ -702,13 +709,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_of_an_object_waits_for_those_who_hold_copies_of_it() {
+    fn a_read_of_an_object_waits_for_the_holders_of_its_copies() {
         let mut exchange = Exchange::new(Shard::new(0, 2));
-        exchange.remember_told();
+        exchange.track_in_flight();
         let readers = [(1, 5, true)];
-        exchange.tell(&object_row(b"thing:7"), Some(b"new"), &readers, false);
-        let told = Some(exchange.sequence());
-        assert_eq!(told_of(&exchange, b"thing:7", true), told);
-        assert_eq!(told_of(&exchange, b"thing:8", true), None);
+        exchange.queue_part_change(&object_row(b"thing:7"), Some(b"new"), &readers, false);
+        let last_sent = Some(exchange.sequence());
+        assert_eq!(last_sent_change(&exchange, b"thing:7", true), last_sent);
+        assert_eq!(last_sent_change(&exchange, b"thing:8", true), None);
     }
 }

@@ -6,11 +6,11 @@
 //!  SET b ─ core 1 ┐                                     log: part b        ┐ in any order
 //!  SET c ─ core 2 ├ concurrently, parts of one batch ─► log: part c        │
 //!  SET d ─ here   ┘                                     log: part d        ┘
-//!                   all have replied ─────────────────► log: kept          the replies wait for this
+//!                   all have replied ─────────────────► log: commit        the replies wait for this
 //! ```
 //!
 //! A connection's writes are therefore recovered up to some point, although no core waits for another. The journal
-//! considers no part valid before it has `kept`, which is written after all parts. That takes as long as the slowest
+//! considers no part valid before it has `commit`, which is written after all parts. That takes as long as the slowest
 //! core.
 
 use larder_journal::Entry;
@@ -42,7 +42,7 @@ impl Tables {
             // Replication has no shared batches, so each write is recovered separately.
             return;
         }
-        match self.producer.borrow_mut().append(Entry::Kept { batch }) {
+        match self.producer.borrow_mut().append(Entry::Commit { batch }) {
             Ok(ticket) => gate.ticket = Some(ticket),
             Err(_) => gate.failed = true,
         }

@@ -18,7 +18,7 @@ impl Tables {
     /// Makes a snapshot. A failure is logged, and the journal decides when to retry.
     pub(super) async fn snapshot(&self) {
         if let Err(error) = self.write_snapshot().await {
-            tracing::warn!(%error, "a snapshot of the tables was given up; the log goes on");
+            tracing::warn!(%error, "a snapshot of the tables was aborted; the log continues");
         }
     }
 
@@ -69,7 +69,7 @@ impl Tables {
             let mut lo = table.name.clone();
             // Changes of a pause are logged only at its end.
             self.wait_while_paused(None).await;
-            self.no_late_rows().await;
+            self.wait_until_expired_rows_are_removed().await;
             while let Some(last) = self.add_chunk(&mut part, &table.name, &lo)? {
                 lo = last;
                 lo.push(0);
@@ -78,7 +78,7 @@ impl Tables {
                 }
                 tokio::task::yield_now().await;
                 self.wait_while_paused(None).await;
-                self.no_late_rows().await;
+                self.wait_until_expired_rows_are_removed().await;
             }
         }
         self.wait_while_paused(None).await;
@@ -104,8 +104,8 @@ impl Tables {
     }
 
     /// Waits until all expired rows are removed, which takes several steps.
-    async fn no_late_rows(&self) {
-        while self.read(|engine, _| engine.has_late_rows()) {
+    async fn wait_until_expired_rows_are_removed(&self) {
+        while self.read(|engine, _| engine.has_expired_rows()) {
             tokio::task::yield_now().await;
         }
     }

@@ -8,7 +8,7 @@ use larder_protocol::errors::Code;
 use larder_types::SLOTS;
 
 use super::{Gate, Refusal, Tables};
-use crate::spaces::{Behind, Catalog, Set, Spaces};
+use crate::spaces::{Backlog, Catalog, NameUpdate, Spaces};
 
 /// Objects that are indexed in one step.
 pub(super) const STEP_OBJECTS: usize = 64;
@@ -21,54 +21,56 @@ impl Tables {
 
     /// Applies changes of rows to the indexes, in the turn in which they are made.
     #[inline]
-    pub(super) fn note_objects(&self, changes: &[LogEntry], engine: &Engine) {
+    pub(super) fn update_space_indexes(&self, changes: &[LogEntry], engine: &Engine) {
         if self.spaces.is_any() {
-            self.spaces.note(changes, engine);
+            self.spaces.apply_changes(changes, engine);
             // A turn without changes does not wake the next one: the outstanding work may be resting.
-            if !changes.is_empty() && self.spaces.read().behind() != Behind::Nothing {
+            if !changes.is_empty() && self.spaces.read().backlog() != Backlog::Empty {
                 self.wake_maintenance();
             }
         }
     }
 
     /// Starts with the spaces from the journal; their objects are indexed in steps.
-    pub(super) fn begin_spaces(&self) {
+    pub(super) fn load_spaces(&self) {
         let catalog = self.handle.spaces.load_full();
-        self.spaces.follow(&catalog, &self.engine.borrow(), true);
+        self.spaces
+            .apply_catalog(&catalog, &self.engine.borrow(), true);
         if self.spaces.is_any() {
             self.wake_maintenance();
         }
     }
 
     /// Switches to the current catalog of spaces.
-    pub fn follow_spaces(&self) {
+    pub fn apply_spaces(&self) {
         let catalog = self.handle.spaces.load_full();
-        self.spaces.follow(&catalog, &self.engine.borrow(), false);
+        self.spaces
+            .apply_catalog(&catalog, &self.engine.borrow(), false);
         self.wake_maintenance();
     }
 
     /// Indexes some outstanding objects. Returns what is still outstanding.
-    pub fn index_some(&self) -> Behind {
-        self.note_moved_objects();
+    pub fn index_step(&self) -> Backlog {
+        self.queue_moved_objects();
         if !self.spaces.is_any() {
-            return Behind::Nothing;
+            return Backlog::Empty;
         }
-        if self.spaces.read().behind() == Behind::Nothing {
-            return Behind::Nothing;
+        if self.spaces.read().backlog() == Backlog::Empty {
+            return Backlog::Empty;
         }
         let engine = self.engine.borrow();
-        self.spaces.look_at_some(&engine, STEP_OBJECTS)
+        self.spaces.index_step(&engine, STEP_OBJECTS)
     }
 
     /// Queues objects that arrived or left with their slots for indexing. Must precede any use of the indexes.
-    pub(super) fn note_moved_objects(&self) {
+    pub(super) fn queue_moved_objects(&self) {
         let moved = self.take_moved_objects();
         if moved.is_empty() {
             return;
         }
-        self.note_moved_field_times(&moved);
+        self.update_moved_field_expiries(&moved);
         if self.spaces.is_any() {
-            self.spaces.note_moved(moved.into_iter());
+            self.spaces.queue_moved(moved.into_iter());
             self.wake_maintenance();
         }
     }
@@ -76,7 +78,7 @@ impl Tables {
     /// Returns whether this core has the spaces of the map.
     pub(super) fn has_spaces_of(&self, map: &Map) -> bool {
         let all = self.spaces.read();
-        all.catalog.in_map == *map.spaces()
+        all.catalog.map_records == *map.spaces()
     }
 
     /// Checks that this core owns its slots in the map of this epoch, that all their rows are present, and that none of
@@ -89,24 +91,27 @@ impl Tables {
             return Ok(());
         };
         self.ensure_lease()?;
-        let again = |why: &str| Err((Code::TryAgain, why.to_owned()));
-        if self.epoch_of_map() < epoch {
-            return again("a node has not heard of the present map yet; send it again");
+        let try_again = |why: &str| Err((Code::TryAgain, why.to_owned()));
+        if self.map_epoch() < epoch {
+            return try_again(
+                "a node has not received the current map yet; send the command again",
+            );
         }
-        if self.owners_since() > epoch {
-            return again("slots have moved to another node meanwhile; send it again");
+        if self.ownership_epoch() > epoch {
+            return try_again("slots have moved to another node during the command; send it again");
         }
         let Some(view) = self.view() else {
-            return again("a node has not heard of a map yet; send it again");
+            return try_again("a node has not received a map yet; send the command again");
         };
         // The places of this node have the lowest numbers.
         let (own, shard) = (self.index as u16, sharing.shard());
-        let is_here = |slot: u16| view.owners.of(slot) != own || shard.owner_of_slot(slot) == own;
+        let is_here =
+            |slot: u16| view.owners.owner_of(slot) != own || shard.owner_of_slot(slot) == own;
         // If the shard uses the view's own table, it has all of its slots.
-        if shard.goes_by(&view.owners) || (0..SLOTS).all(is_here) {
+        if shard.uses_owners(&view.owners) || (0..SLOTS).all(is_here) {
             Ok(())
         } else {
-            again("a slot is on its way to another node; send it again")
+            try_again("a slot is moving to another node; send the command again")
         }
     }
 
@@ -114,7 +119,7 @@ impl Tables {
     ///
     /// # Errors
     /// The journal has stopped.
-    pub fn log_spaces(&self, sets: &[Set], gate: &mut Gate) -> Result<(), Refusal> {
+    pub fn log_spaces(&self, sets: &[NameUpdate], gate: &mut Gate) -> Result<(), Refusal> {
         let mut producer = self.producer.borrow_mut();
         let mut batch = producer.batch();
         let appended = sets
@@ -135,7 +140,7 @@ impl Tables {
             }
             Err(error) => {
                 self.check_journal();
-                let why = format!("{error}; whether this is kept is unknown");
+                let why = format!("{error}; it is unknown whether this change is durable");
                 Err((Code::Io, why))
             }
         }
@@ -143,10 +148,10 @@ impl Tables {
 }
 
 /// Reads the spaces of a journal or a map. Invalid records are logged and omitted.
-pub fn read_catalog<'a>(records: impl Iterator<Item = (&'a str, &'a [u8])>) -> Catalog {
-    let (catalog, unread) = Catalog::read(records);
+pub fn decode_catalog<'a>(records: impl Iterator<Item = (&'a str, &'a [u8])>) -> Catalog {
+    let (catalog, unread) = Catalog::decode(records);
     for (name, why) in unread {
-        tracing::error!(name, why, "a space cannot be read, and is left out");
+        tracing::error!(name, why, "a space cannot be decoded; it is skipped");
     }
     catalog
 }

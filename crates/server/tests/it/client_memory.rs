@@ -11,12 +11,12 @@ use crate::resp::{Client, request};
 
 const LIMIT: usize = 16 << 20;
 /// Number of names or keys per request.
-const AT_ONCE: usize = 500;
+const NAMES_PER_REQUEST: usize = 500;
 /// Enough requests to exceed the limit with every kind.
 const REQUESTS_MAX: usize = 400;
 
 /// The effect of the limit on a kind of memory.
-enum End {
+enum LimitEffect {
     /// The request is rejected, and existing state stays.
     Refused,
     /// The connection is closed after an error.
@@ -31,33 +31,35 @@ fn resident_bytes(server: &Killable) -> usize {
 }
 
 fn counted_bytes(watcher: &mut Client) -> usize {
-    watcher.figure("memory", "mem_clients_normal") as usize
+    watcher.info_number("memory", "mem_clients_normal") as usize
 }
 
 /// Sends requests of one kind, with 500 names each, until one is rejected or the connection is closed. Compares the
 /// growth and the counted bytes before that.
 #[track_caller]
-fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &End) {
+fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &LimitEffect) {
     let folder = tempfile::tempdir().expect("a folder");
     let settings = format!("server.client_memory={LIMIT};server.clients_memory=1GiB");
     let server = Killable::start_set(folder.path(), Fsync::No, 1, &settings);
     let addr: SocketAddr = ([127, 0, 0, 1], server.port).into();
     let (mut client, mut watcher) = (Client::to(addr), Client::to(addr));
-    client.ask("HELLO 3");
+    client.call("HELLO 3");
     if kind == "tracking" {
         client.check("CLIENT TRACKING ON", "+OK");
     }
     let before = (resident_bytes(&server), counted_bytes(&mut watcher));
     let (mut grown, mut counted, mut why) = (0, 0, None);
     for number in 0..REQUESTS_MAX {
-        let names: Vec<String> = (0..AT_ONCE).map(|i| name(number * AT_ONCE + i)).collect();
+        let names: Vec<String> = (0..NAMES_PER_REQUEST)
+            .map(|i| name(number * NAMES_PER_REQUEST + i))
+            .collect();
         let mut line = words.to_vec();
         line.extend(names.iter().map(String::as_str));
         client.send(&request(&line));
         let replies = match kind {
             "watches" => 1,
             "tracking" => 0,
-            _ => AT_ONCE,
+            _ => NAMES_PER_REQUEST,
         };
         let mut frames = 0;
         while frames < replies && why.is_none() {
@@ -90,8 +92,8 @@ fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &End) 
         "{kind}: {counted} bytes are counted, and the process has grown by {grown}"
     );
     match end {
-        End::Bounded => assert_eq!(why, None, "{kind}"),
-        End::Refused | End::Closed => {
+        LimitEffect::Bounded => assert_eq!(why, None, "{kind}"),
+        LimitEffect::Refused | LimitEffect::Closed => {
             let why = why.unwrap_or_else(|| panic!("{kind}: nothing bounds it"));
             assert!(
                 why.starts_with("-OOM ") && why.contains("server.client_memory"),
@@ -100,24 +102,39 @@ fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &End) 
         }
     }
     match end {
-        End::Closed => assert_eq!(client.rest(), "", "{kind}"),
-        End::Refused => assert_eq!(client.reply(), "+PONG", "{kind}"),
-        End::Bounded => client.check("PING", "+PONG"),
+        LimitEffect::Closed => assert_eq!(client.read_to_end(), "", "{kind}"),
+        LimitEffect::Refused => assert_eq!(client.reply(), "+PONG", "{kind}"),
+        LimitEffect::Bounded => client.check("PING", "+PONG"),
     }
     assert!(counted >= LIMIT / 8, "{kind}: {counted}");
 }
 
 #[test]
-fn every_kind_of_memory_that_a_client_causes_is_counted_and_bounded() {
+fn all_memory_of_a_client_is_counted_and_limited() {
     let key = |i: usize| format!("__keyspace@0__:t|{i:012}");
-    check("subscriptions to keys", &["SUBSCRIBE"], key, &End::Refused);
+    check(
+        "subscriptions to keys",
+        &["SUBSCRIBE"],
+        key,
+        &LimitEffect::Refused,
+    );
     let pattern = |i: usize| format!("__keyspace@0__:t|{i:012}*");
-    check("patterns of keys", &["PSUBSCRIBE"], pattern, &End::Refused);
+    check(
+        "patterns of keys",
+        &["PSUBSCRIBE"],
+        pattern,
+        &LimitEffect::Refused,
+    );
     let channel = |i: usize| format!("channel {i:012}");
-    check("channels", &["SUBSCRIBE"], channel, &End::Refused);
+    check("channels", &["SUBSCRIBE"], channel, &LimitEffect::Refused);
     let glob = |i: usize| format!("channel {i:012}*");
-    check("patterns of channels", &["PSUBSCRIBE"], glob, &End::Refused);
+    check(
+        "patterns of channels",
+        &["PSUBSCRIBE"],
+        glob,
+        &LimitEffect::Refused,
+    );
     let row = |i: usize| format!("t|{i:012}");
-    check("watches", &["WATCH"], row, &End::Closed);
-    check("tracking", &["MGET"], row, &End::Bounded);
+    check("watches", &["WATCH"], row, &LimitEffect::Closed);
+    check("tracking", &["MGET"], row, &LimitEffect::Bounded);
 }

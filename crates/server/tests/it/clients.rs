@@ -10,7 +10,7 @@ use crate::support::TestServer;
 
 /// Returns a field of the client's line in CLIENT LIST, or `None` if the client is gone.
 fn field(client: &mut Client, id: &str, name: &str) -> Option<u64> {
-    let list = client.ask(&format!("CLIENT LIST ID {id}"));
+    let list = client.call(&format!("CLIENT LIST ID {id}"));
     let mut words = list.split_whitespace();
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
@@ -18,7 +18,7 @@ fn field(client: &mut Client, id: &str, name: &str) -> Option<u64> {
 /// Returns a client and its id.
 fn connect(server: &TestServer) -> (Client, String) {
     let mut client = Client::connect(server);
-    let id = client.ask("CLIENT ID")[1..].to_owned();
+    let id = client.call("CLIENT ID")[1..].to_owned();
     (client, id)
 }
 
@@ -47,14 +47,14 @@ fn http_ends_the_connection_before_its_body_is_executed() {
     ] {
         let mut client = Client::connect(&server);
         client.send(&[b"PING\r\n", head, body].concat());
-        let rest = client.rest();
+        let rest = client.read_to_end();
         let expected = "+PONG\r\n-ERR Protocol error: this is HTTP, ";
         assert!(rest.starts_with(expected), "{head:?}: {rest}");
         assert_eq!(rest.lines().count(), 2, "{head:?}: {rest}");
     }
     let mut client = Client::connect(&server);
     client.check("EXISTS post|v|1", ":0");
-    assert!(client.ask("INFO stats").contains("http_refused:10"));
+    assert!(client.call("INFO stats").contains("http_refused:10"));
     let (_, metrics) = server.get("/metrics");
     let metrics = metrics.as_str().expect("text");
     assert!(
@@ -64,7 +64,7 @@ fn http_ends_the_connection_before_its_body_is_executed() {
 }
 
 #[test]
-fn what_only_looks_like_http_is_executed() {
+fn commands_that_resemble_http_are_executed() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     client.send(b"ECHO HTTP/1.1\r\n");
@@ -78,7 +78,7 @@ fn what_only_looks_like_http_is_executed() {
 }
 
 #[test]
-fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
+fn a_client_that_exceeds_its_memory_limit_is_closed() {
     let server = TestServer::with(|config| {
         config.server.client_memory = ByteSize(2 << 20);
         config.server.clients_memory = ByteSize(64 << 20);
@@ -87,13 +87,13 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     let mut greedy = Client::connect(&server);
     // The server may close the connection before everything is sent.
     let _ = greedy.stream.get_mut().write_all(&unfinished(5 << 20));
-    let rest = greedy.rest();
+    let rest = greedy.read_to_end();
     assert!(
-        rest.is_empty() || rest.starts_with("-OOM 5242881 bytes or more in a request"),
+        rest.is_empty() || rest.starts_with("-OOM the request has 5242881 bytes or more"),
         "{rest}"
     );
     assert_eq!(
-        client.figure("everything", "client_memory_limit_disconnections"),
+        client.info_number("everything", "client_memory_limit_disconnections"),
         1
     );
     // MULTI rejects a command before the queue exceeds the limit, and the connection remains usable.
@@ -106,10 +106,10 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     client.send(&request(&["SET", "t|1", &value]));
     let refused = client.reply();
     assert!(
-        refused.starts_with("-OOM what MULTI had queued"),
+        refused.starts_with("-OOM the commands queued after MULTI took more"),
         "{refused}"
     );
-    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    assert!(client.call("EXEC").starts_with("-EXECABORT"));
     client.check("EXISTS t|1", ":0");
     // A reply that would exceed the limit is rejected, in a transaction and outside.
     for _ in 0..3 {
@@ -118,18 +118,18 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     }
     let mget = ["MGET", "t|1", "t|1", "t|1", "t|1"];
     client.send(&request(&mget));
-    assert!(client.reply().starts_with("-OOM the answer is longer"));
+    assert!(client.reply().starts_with("-OOM the reply is longer"));
     client.check("MULTI", "+OK");
     for word in ["GET t|1", "GET t|1", "GET t|1", "GET t|1", "SET t|2 x"] {
         client.check(word, "+QUEUED");
     }
-    let exec = client.ask("EXEC");
+    let exec = client.call("EXEC");
     assert!(
         exec.starts_with("*5|$921600|") && exec.ends_with("|+OK"),
         "{}",
         exec.len()
     );
-    assert!(exec.contains("|-OOM the answer is longer"));
+    assert!(exec.contains("|-OOM the reply is longer"));
     client.check("GET t|2", "$1|x");
 }
 
@@ -143,7 +143,7 @@ fn server_of_small_clients(threads: u32) -> TestServer {
 }
 
 #[test]
-fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
+fn an_announced_oversized_request_is_rejected_before_it_arrives() {
     for threads in [1, 2] {
         let server = server_of_small_clients(threads);
         let mut client = Client::connect(&server);
@@ -161,7 +161,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
             let mut refused = Client::connect(&server);
             // The server may close the connection before everything is sent.
             let _ = refused.stream.get_mut().write_all(request.as_bytes());
-            let rest = refused.rest();
+            let rest = refused.read_to_end();
             assert!(
                 rest.is_empty() || rest.starts_with(&format!("-OOM {bytes}")),
                 "{rest}"
@@ -172,7 +172,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
             );
         }
         let closed = "client_memory_limit_disconnections";
-        assert_eq!(client.figure("everything", closed), 2);
+        assert_eq!(client.info_number("everything", closed), 2);
         client.check("EXISTS t|1", ":0");
         // Values below the limit can be written and read, on every core.
         let value = "v".repeat(1 << 20);
@@ -183,13 +183,13 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
             client.send(&request(&["GET", &format!("t|{row}")]));
             assert!(client.reply() == expected, "row {row}");
         }
-        assert_eq!(client.figure("everything", closed), 2);
+        assert_eq!(client.info_number("everything", closed), 2);
     }
 }
 
 /// A row may be longer than the reply limit, because it was written under a higher limit.
 #[test]
-fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
+fn an_oversized_reply_is_rejected_and_the_value_remains() {
     for threads in [1, 2] {
         let mut server = TestServer::with(|config| config.server.threads = threads);
         let mut client = Client::connect(&server);
@@ -200,7 +200,7 @@ fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
         }
         server.restart_with(|config| config.server.client_memory = ByteSize(2 << 20));
         let mut client = Client::connect(&server);
-        let refused = "-OOM the answer is longer than 1048576 bytes, half of what may be kept for one client (server.client_memory): ask for less at a time";
+        let refused = "-OOM the reply is longer than 1048576 bytes, half of one client's memory limit (server.client_memory): request less at a time";
         for row in 0..4 {
             for ask in [
                 format!("GET t|{row}"),
@@ -230,7 +230,7 @@ fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
             client.check(&format!("TTL t|{row}"), ":-1");
         }
         assert_eq!(
-            client.figure("everything", "client_memory_limit_disconnections"),
+            client.info_number("everything", "client_memory_limit_disconnections"),
             0
         );
     }
@@ -239,7 +239,7 @@ fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
 /// The length of some replies is known only after execution: values that the transaction itself writes and returns
 /// several times.
 #[test]
-fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
+fn a_transaction_with_oversized_replies_reports_that_it_was_executed() {
     for threads in [1, 2] {
         let server = server_of_small_clients(threads);
         let mut client = Client::connect(&server);
@@ -253,9 +253,9 @@ fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
                 client.check(&format!("GETEX {key}"), "+QUEUED");
             }
             client.check(&format!("INCR {other}"), "+QUEUED");
-            let exec = client.ask("EXEC");
+            let exec = client.call("EXEC");
             let expected = format!(
-                "*5|+OK|$700000|{value}|$700000|{value}|-OOM GETEX was executed, but its answer of"
+                "*5|+OK|$700000|{value}|$700000|{value}|-OOM GETEX was executed, but its reply of"
             );
             assert!(exec.starts_with(&expected), "{}", &exec[exec.len() - 300..]);
             assert!(
@@ -266,7 +266,7 @@ fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
             client.check(&format!("GET {other}"), "$1|1");
         }
         assert_eq!(
-            client.figure("everything", "client_memory_limit_disconnections"),
+            client.info_number("everything", "client_memory_limit_disconnections"),
             0
         );
     }
@@ -274,7 +274,7 @@ fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
 
 /// Writes are executed although the client has not read the replies before them.
 #[test]
-fn replies_of_other_cores_beside_a_write_are_refused_one_by_one() {
+fn oversized_replies_of_other_cores_in_a_pipeline_with_a_write_are_rejected_individually() {
     let server = TestServer::with(|config| {
         config.server.threads = 2;
         config.server.client_memory = ByteSize(8 << 20);
@@ -290,60 +290,63 @@ fn replies_of_other_cores_beside_a_write_are_refused_one_by_one() {
         let expected = format!("$100000|{value}");
         for _ in 0..120 {
             let reply = client.reply();
-            let is_refused = reply.starts_with("-OOM the answer is longer");
+            let is_refused = reply.starts_with("-OOM the reply is longer");
             assert!(reply == expected || is_refused, "{}", reply.len());
         }
         assert_eq!(client.reply(), ":0");
     }
     assert_eq!(
-        client.figure("everything", "client_memory_limit_disconnections"),
+        client.info_number("everything", "client_memory_limit_disconnections"),
         0
     );
 }
 
 #[test]
-fn the_largest_clients_are_closed_when_all_together_have_too_much() {
+fn the_largest_clients_are_closed_when_the_total_limit_is_exceeded() {
     let server = TestServer::with(|config| config.server.clients_memory = ByteSize(8 << 20));
     let mut watcher = Client::connect(&server);
     let mut others = Vec::new();
     for size in [3 << 20, 1 << 20, 2 << 20] {
         let (mut client, id) = connect(&server);
         client.send(&unfinished(size));
-        while field(&mut watcher, &id, "qbuf").expect("it is there") < size as u64 {}
-        assert!(field(&mut watcher, &id, "tot-mem").expect("it is there") >= size as u64);
+        while field(&mut watcher, &id, "qbuf").expect("the client is listed") < size as u64 {}
+        assert!(field(&mut watcher, &id, "tot-mem").expect("the client is listed") >= size as u64);
         others.push((client, id));
     }
-    let listed = watcher.figure("everything", "mem_clients_normal");
+    let listed = watcher.info_number("everything", "mem_clients_normal");
     assert!((6 << 20..8 << 20).contains(&listed), "{listed}");
-    assert_eq!(watcher.figure("everything", "maxmemory_clients"), 8 << 20);
+    assert_eq!(
+        watcher.info_number("everything", "maxmemory_clients"),
+        8 << 20
+    );
     let (mut last, last_id) = connect(&server);
     last.send(&unfinished(5 << 19));
-    while watcher.figure("everything", "evicted_clients") == 0 {}
+    while watcher.info_number("everything", "evicted_clients") == 0 {}
     // The first client used the most memory.
     while field(&mut watcher, &others[0].1, "qbuf").is_some() {}
-    assert_eq!(others[0].0.rest(), "");
+    assert_eq!(others[0].0.read_to_end(), "");
     for (_, id) in &others[1..] {
         assert!(field(&mut watcher, id, "qbuf").is_some());
     }
     assert!(field(&mut watcher, &last_id, "qbuf").is_some());
-    let left = watcher.figure("everything", "mem_clients_normal");
+    let left = watcher.info_number("everything", "mem_clients_normal");
     assert!((5 << 20..8 << 20).contains(&left), "{left}");
     drop((last, others));
-    while watcher.figure("everything", "mem_clients_normal") > 64 << 10 {}
+    while watcher.info_number("everything", "mem_clients_normal") > 64 << 10 {}
     let (_, metrics) = server.get("/metrics");
     let metrics = metrics.as_str().expect("text");
     assert!(metrics.contains("larder_clients_closed_total{why=\"clients_memory\"} 1"));
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_its_replies_is_closed() {
+fn a_client_that_reads_no_replies_is_closed() {
     let server = TestServer::with(|config| config.server.unread_timeout_seconds = 1);
     let mut client = Client::connect(&server);
     client.send(&request(&["SET", "t|1", &"v".repeat(1 << 20)]));
     assert_eq!(client.reply(), "+OK");
     let mut lazy = Client::connect(&server);
     lazy.send(&request(&["GET", "t|1"]).repeat(64));
-    while client.figure("everything", "client_unread_disconnections") == 0 {}
+    while client.info_number("everything", "client_unread_disconnections") == 0 {}
     let mut taken = Vec::new();
     // A reset is as good an end of the connection as a close.
     let _ = lazy.stream.read_to_end(&mut taken);
@@ -352,7 +355,7 @@ fn a_client_that_takes_nothing_of_its_replies_is_closed() {
 
 /// Clients request a large table and do not read the reply, while all of its rows are overwritten. The writer is
 /// never rejected. Each reader receives the rows of one moment, or its connection is closed.
-fn slow_readers_never_have_a_writer_refused(threads: u32) {
+fn check_slow_readers_cause_no_write_errors(threads: u32) {
     const ROWS: usize = 20_000;
     let server = TestServer::with(|config| {
         config.server.threads = threads;
@@ -391,9 +394,9 @@ fn slow_readers_never_have_a_writer_refused(threads: u32) {
     }
     for round in 1..4 {
         write(round);
-        assert!(watcher.figure("everything", "mem_clients_normal") < 64 << 20);
+        assert!(watcher.info_number("everything", "mem_clients_normal") < 64 << 20);
     }
-    let (mut whole, mut cut) = (0, 0);
+    let (mut complete, mut truncated) = (0, 0);
     for mut client in lazy {
         let mut bytes = Vec::new();
         client.send(&request(&["QUIT"]));
@@ -405,28 +408,28 @@ fn slow_readers_never_have_a_writer_refused(threads: u32) {
             "one moment"
         );
         match values.len() {
-            ROWS => whole += 1,
-            _ => cut += 1,
+            ROWS => complete += 1,
+            _ => truncated += 1,
         }
     }
-    eprintln!("{whole} answers whole, {cut} cut off");
-    assert!(cut > 0, "twelve answers of 20 MB do not fit in 16 MB");
+    eprintln!("{complete} complete replies, {truncated} truncated");
+    assert!(truncated > 0, "twelve answers of 20 MB do not fit in 16 MB");
     writer.check("PING", "+PONG");
 }
 
 #[test]
-fn slow_readers_never_have_a_writer_refused_on_one_core() {
-    slow_readers_never_have_a_writer_refused(1);
+fn slow_readers_do_not_cause_write_errors_on_one_core() {
+    check_slow_readers_cause_no_write_errors(1);
 }
 
 #[test]
-fn slow_readers_never_have_a_writer_refused_on_two_cores() {
-    slow_readers_never_have_a_writer_refused(2);
+fn slow_readers_do_not_cause_write_errors_on_two_cores() {
+    check_slow_readers_cause_no_write_errors(2);
 }
 
 /// Pipelines of reads of a row on another core, whose replies the client does not read.
 #[test]
-fn what_other_cores_answer_waits_there_until_it_is_taken() {
+fn replies_of_other_cores_wait_there_until_the_client_reads_them() {
     const READS: usize = 200;
     let server = TestServer::with(|config| config.server.threads = 2);
     let mut watcher = Client::connect(&server);
@@ -442,7 +445,7 @@ fn what_other_cores_answer_waits_there_until_it_is_taken() {
     let mut most = 0;
     for _ in 0..100 {
         for (_, id) in &lazy {
-            most = most.max(field(&mut watcher, id, "tot-mem").expect("it is there"));
+            most = most.max(field(&mut watcher, id, "tot-mem").expect("the client is listed"));
         }
     }
     assert!(most < 8 << 20, "{most} of 20 MB at a time");
@@ -454,24 +457,24 @@ fn what_other_cores_answer_waits_there_until_it_is_taken() {
 }
 
 #[test]
-fn a_transaction_has_no_more_commands_than_everybody_else_should_wait_for() {
+fn the_number_of_commands_in_a_transaction_is_limited() {
     let server = TestServer::with(|config| config.server.max_transaction_commands = 3);
     let mut client = Client::connect(&server);
     client.check("MULTI", "+OK");
     for _ in 0..3 {
         client.check("INCR t|1", "+QUEUED");
     }
-    let refused = client.ask("INCR t|1");
+    let refused = client.call("INCR t|1");
     assert!(
         refused.starts_with("-ERR MULTI has queued 3 commands"),
         "{refused}"
     );
-    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    assert!(client.call("EXEC").starts_with("-EXECABORT"));
     client.check("EXISTS t|1", ":0");
 }
 
 #[test]
-fn a_command_that_names_more_commands_than_there_are_is_refused() {
+fn an_excessive_number_of_command_names_is_rejected() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     let words: Vec<&str> = ["COMMAND", "DOCS"]
@@ -482,21 +485,21 @@ fn a_command_that_names_more_commands_than_there_are_is_refused() {
     assert!(
         client
             .reply()
-            .starts_with("-ERR more names than there are commands")
+            .starts_with("-ERR the request lists more names than")
     );
 }
 
 /// Ten wrong passwords are answered immediately, over both protocols together. After that, one attempt per second is
 /// checked, right or wrong.
 #[test]
-fn wrong_passwords_are_counted_and_slowed_and_the_right_one_still_passes() {
+fn wrong_passwords_are_rate_limited_and_the_correct_one_is_accepted() {
     let server = TestServer::with(|config| config.server.password = "secret".to_owned());
     let mut client = Client::connect(&server);
     for _ in 0..4 {
-        assert!(client.ask("AUTH wrong").starts_with("-WRONGPASS"));
+        assert!(client.call("AUTH wrong").starts_with("-WRONGPASS"));
         assert!(
             client
-                .ask("HELLO 3 AUTH default wrong")
+                .call("HELLO 3 AUTH default wrong")
                 .starts_with("-WRONGPASS")
         );
     }
@@ -522,12 +525,18 @@ fn wrong_passwords_are_counted_and_slowed_and_the_right_one_still_passes() {
         .collect::<Vec<_>>();
     client.send(&request(&keys));
     assert_eq!(client.reply(), ":20");
-    assert_eq!(client.figure("everything", "acl_access_denied_auth"), 10);
-    assert_eq!(client.figure("everything", "passwords_not_looked_at"), 0);
+    assert_eq!(
+        client.info_number("everything", "acl_access_denied_auth"),
+        10
+    );
+    assert_eq!(
+        client.info_number("everything", "passwords_not_looked_at"),
+        0
+    );
 }
 
 #[test]
-fn an_address_that_others_reach_needs_a_password_or_a_word_that_it_is_meant() {
+fn a_public_address_requires_a_password_or_an_explicit_setting() {
     let mut server = TestServer::start();
     let everywhere = "0.0.0.0:0".to_owned();
     let refused = server.start_refused(|config| config.server.resp = everywhere.clone());
@@ -547,7 +556,7 @@ fn an_address_that_others_reach_needs_a_password_or_a_word_that_it_is_meant() {
 
 /// Replies of any total size are sent as long as the client reads them.
 #[test]
-fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
+fn a_client_that_reads_its_replies_may_receive_more_than_its_memory_limit() {
     for threads in [1, 2] {
         let server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -568,7 +577,7 @@ fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
             assert!(client.reply() == expected, "reply {n}");
         }
         assert_eq!(
-            client.figure("everything", "client_memory_limit_disconnections"),
+            client.info_number("everything", "client_memory_limit_disconnections"),
             0
         );
     }
@@ -577,13 +586,13 @@ fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
 /// A socket accepts more data only when much of its buffer is free. With a slow reader, that takes longer than the
 /// timeout.
 #[test]
-fn who_takes_replies_slowly_but_steadily_is_not_closed() {
+fn a_slow_but_steady_reader_is_not_closed() {
     let server = TestServer::with(|config| config.server.unread_timeout_seconds = 2);
     let mut client = Client::connect(&server);
     client.send(&request(&["SET", "t|1", &"v".repeat(1 << 20)]));
     assert_eq!(client.reply(), "+OK");
     let (mut slow, id) = connect(&server);
-    crate::bounds::take_in_small_steps(slow.stream.get_ref());
+    crate::http_limits::read_slowly(slow.stream.get_ref());
     slow.send(&request(&["GET", "t|1"]).repeat(64));
     // Reads a little each second, for much longer than the timeout.
     let mut age = || field(&mut client, &id, "age");
@@ -594,7 +603,7 @@ fn who_takes_replies_slowly_but_steadily_is_not_closed() {
         while age().expect("it is open") < began + second {}
     }
     assert_eq!(
-        client.figure("everything", "client_unread_disconnections"),
+        client.info_number("everything", "client_unread_disconnections"),
         0
     );
 }

@@ -38,7 +38,7 @@ impl Random {
 type Rows = BTreeMap<String, String>;
 
 /// Recomputes the rows of a table or an output from the base rows.
-fn recomputed(base: &Rows, joined: bool, table: &str) -> Rows {
+fn recompute_rows(base: &Rows, joined: bool, table: &str) -> Rows {
     let of = |name: &str| -> Vec<(Vec<String>, String)> {
         let prefix = format!("{name}|");
         let rows = base.iter().filter(|(key, _)| key.starts_with(&prefix));
@@ -55,7 +55,7 @@ fn recomputed(base: &Rows, joined: bool, table: &str) -> Rows {
             }
         }
         "seen" if joined => {
-            for key in recomputed(base, joined, "tline").into_keys() {
+            for key in recompute_rows(base, joined, "tline").into_keys() {
                 let author = key.split('|').next_back().expect("an author");
                 let count = rows.entry(format!("seen|{author}")).or_insert("0".into());
                 *count = (count.parse::<u32>().expect("a count") + 1).to_string();
@@ -71,7 +71,7 @@ fn recomputed(base: &Rows, joined: bool, table: &str) -> Rows {
     rows
 }
 
-fn shown<'a>(rows: impl ExactSizeIterator<Item = (&'a String, &'a String)>) -> String {
+fn format_rows<'a>(rows: impl ExactSizeIterator<Item = (&'a String, &'a String)>) -> String {
     let mut all = format!("*{}", 2 * rows.len());
     for (key, value) in rows {
         all += &format!("|${}|{key}|${}|{value}", key.len(), value.len());
@@ -80,7 +80,7 @@ fn shown<'a>(rows: impl ExactSizeIterator<Item = (&'a String, &'a String)>) -> S
 }
 
 #[test]
-fn every_connection_reads_what_was_acknowledged_to_any_other() {
+fn every_connection_reads_writes_acknowledged_to_other_connections() {
     for (threads, seed) in [(2, 1), (3, 2), (3, 3)] {
         let server = server(threads);
         let mut clients = clients(&server, 12);
@@ -135,20 +135,23 @@ fn every_connection_reads_what_was_acknowledged_to_any_other() {
                         0 => (format!("{table}|"), format!("{table}}}")),
                         _ => (format!("{table}|u{user}|"), format!("{table}|u{user}}}")),
                     };
-                    let mut rows = recomputed(&base, joined, table);
+                    let mut rows = recompute_rows(&base, joined, table);
                     rows.retain(|key, _| *key >= lo && *key < hi);
                     let (got, expected) = match what % 4 {
                         0 => {
                             let limit = random.below(6);
                             let rows: Vec<_> = rows.iter().rev().take(limit).collect();
                             let ask = format!("RANGE {lo} {hi} REV LIMIT {limit}");
-                            (client.ask(&ask), shown(rows.into_iter()))
+                            (client.call(&ask), format_rows(rows.into_iter()))
                         }
                         1 => (
-                            client.ask(&format!("RANGECOUNT {lo} {hi}")),
+                            client.call(&format!("RANGECOUNT {lo} {hi}")),
                             format!(":{}", rows.len()),
                         ),
-                        _ => (client.ask(&format!("RANGE {lo} {hi}")), shown(rows.iter())),
+                        _ => (
+                            client.call(&format!("RANGE {lo} {hi}")),
+                            format_rows(rows.iter()),
+                        ),
                     };
                     assert_eq!(got, expected, "step {step} of seed {seed}: {lo} to {hi}");
                 }
@@ -158,7 +161,7 @@ fn every_connection_reads_what_was_acknowledged_to_any_other() {
 }
 
 #[test]
-fn a_pipeline_is_answered_in_order_and_sees_its_own_writes() {
+fn pipelined_replies_are_in_order_and_reflect_earlier_writes() {
     let server = server(3);
     let mut clients = clients(&server, 6);
     clients[0].create("timeline", TIMELINE);
@@ -197,7 +200,7 @@ fn a_pipeline_is_answered_in_order_and_sees_its_own_writes() {
 }
 
 #[test]
-fn what_spans_cores_is_put_together() {
+fn commands_over_several_cores_return_one_combined_reply() {
     let server = server(3);
     let mut clients = clients(&server, 6);
     clients[0].create("timeline", TIMELINE);
@@ -214,22 +217,22 @@ fn what_spans_cores_is_put_together() {
         client.check("RANGE t|k03 t|k06 REV LIMIT 1", "*2|$7|t|k05|x|$3|v05");
         client.check("RANGE t|k03 t|k06 LIMIT 0", "*0");
         client.check("EXISTS t|k01|x t|k02|x t|none t|k01|x", ":3");
-        assert!(client.ask("RANGE t|x u|x").starts_with("-ERR range"));
+        assert!(client.call("RANGE t|x u|x").starts_with("-ERR range"));
         client.check("MGET t|k01|x s", "*2|$3|v01|$-1");
-        assert!(client.ask("INFO tables").contains("tables_rows:60"));
-        assert!(client.ask("JOIN.INFO timeline").contains("updaters"));
-        assert!(client.ask("JOIN.INFO none").starts_with("-NOJOIN"));
+        assert!(client.call("INFO tables").contains("tables_rows:60"));
+        assert!(client.call("JOIN.INFO timeline").contains("updaters"));
+        assert!(client.call("JOIN.INFO none").starts_with("-NOJOIN"));
         assert!(
             client
-                .ask("JOIN.EXPLAIN timeline tline|a| tline|a}")
+                .call("JOIN.EXPLAIN timeline tline|a| tline|a}")
                 .contains("scans first")
         );
-        assert!(client.ask("JOIN.LIST").contains("timeline"));
+        assert!(client.call("JOIN.LIST").contains("timeline"));
     }
     // A cursor is valid on every connection, not only on the one that received it.
     let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
     for turn in 0.. {
-        let reply = clients[turn % 6].ask(&format!("SCAN {cursor} MATCH t|* COUNT 7"));
+        let reply = clients[turn % 6].call(&format!("SCAN {cursor} MATCH t|* COUNT 7"));
         let mut words = reply.split('|').skip(2);
         cursor = words.next().expect("a cursor").to_owned();
         let found = reply.split("|$7|").skip(1);
@@ -253,14 +256,14 @@ fn what_spans_cores_is_put_together() {
             "bad",
             "t|<a>|<b> = copy p|<a>|<b>",
         ]));
-        assert!(client.reply().contains("table t holds rows of its own"));
+        assert!(client.reply().contains("table t contains base rows"));
         client.send(&request(&["JOIN.LIST"]));
         assert!(!client.reply().contains("bad"));
     }
 }
 
 #[test]
-fn a_long_range_over_several_cores_is_of_the_moment_of_its_command() {
+fn a_long_range_over_several_cores_reads_one_point_in_time() {
     use std::io::BufRead;
     let server = server(2);
     let mut client = Client::connect(&server);
@@ -303,7 +306,7 @@ fn a_long_range_over_several_cores_is_of_the_moment_of_its_command() {
 }
 
 #[test]
-fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
+fn a_transaction_over_several_cores_is_atomic_and_durable() {
     let mut server = TestServer::with(|config| {
         config.server.threads = 3;
         config.tables.fsync = Fsync::Always;
@@ -333,7 +336,7 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
                         client.check(&count, "+QUEUED");
                     }
                     client.check(&format!("INCRBY n|{to} 7"), "+QUEUED");
-                    let done = client.ask("EXEC");
+                    let done = client.call("EXEC");
                     let begins = if views { "*5|:" } else { "*4|:" };
                     assert!(done.starts_with(begins), "{done}");
                 }
@@ -345,7 +348,7 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
         for name in ["a", "b", "c", "d"] {
             client.check(&format!("GET n|{name}"), "+QUEUED");
         }
-        let all = client.ask("EXEC");
+        let all = client.call("EXEC");
         let numbers = all.split('|').skip(2).step_by(2);
         numbers.map(|n| n.parse::<i64>().expect("a number")).sum()
     };
@@ -357,8 +360,8 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
     while movers.iter().any(|mover| !mover.is_finished()) {
         assert_eq!(sum(&mut client), 4000);
         // The totals also hold outside a transaction.
-        assert_eq!(numbers(&client.ask("MGET n|a n|b n|c n|d")), 4000);
-        assert_eq!(numbers(&client.ask("RANGE n| n}")), 4000);
+        assert_eq!(numbers(&client.call("MGET n|a n|b n|c n|d")), 4000);
+        assert_eq!(numbers(&client.call("RANGE n| n}")), 4000);
         client.check("GET total|all", "$4|4000");
         rounds += 1;
     }
@@ -378,16 +381,16 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
     );
     client.check("MULTI", "+OK");
     client.check("SET t|w x", "+QUEUED");
-    assert!(client.ask("NOSUCH").starts_with("-ERR unknown command"));
-    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
-    assert_eq!(client.ask("EXEC"), "-ERR EXEC without MULTI");
+    assert!(client.call("NOSUCH").starts_with("-ERR unknown command"));
+    assert!(client.call("EXEC").starts_with("-EXECABORT"));
+    assert_eq!(client.call("EXEC"), "-ERR EXEC without MULTI");
     drop(client);
     server.restart(|_| {});
     assert_eq!(sum(&mut Client::connect(&server)), 4000);
 }
 
 #[test]
-fn rows_find_their_cores_whatever_the_number_was_before() {
+fn rows_are_reassigned_when_the_number_of_cores_changes() {
     let mut server = server(3);
     let mut base = Rows::new();
     let mut client = Client::connect(&server);
@@ -409,11 +412,11 @@ fn rows_find_their_cores_whatever_the_number_was_before() {
         server.restart_with(|config| config.server.threads = threads);
         for mut client in clients(&server, 4) {
             for table in ["sub", "post", "tline"] {
-                let expected = shown(recomputed(&base, true, table).iter());
+                let expected = format_rows(recompute_rows(&base, true, table).iter());
                 client.check(&format!("RANGE {table}| {table}}}"), &expected);
             }
             client.check("RANGE t| t} KEYSONLY", "*1|$7|t|later");
-            assert!([":999", ":1000"].contains(&client.ask("TTL t|later").as_str()));
+            assert!([":999", ":1000"].contains(&client.call("TTL t|later").as_str()));
         }
         let mut client = Client::connect(&server);
         let key = format!("post|u{threads}|9");
@@ -423,7 +426,7 @@ fn rows_find_their_cores_whatever_the_number_was_before() {
 }
 
 #[test]
-fn snapshots_keep_the_journal_short_and_hold_every_row() {
+fn snapshots_shorten_the_journal_and_contain_every_row() {
     for threads in [1, 3] {
         let mut server = server(threads);
         let mut client = Client::connect(&server);
@@ -447,7 +450,7 @@ fn snapshots_keep_the_journal_short_and_hold_every_row() {
             line.expect("the figure").rsplit(' ').next() != Some("0")
         };
         let mut count = 0;
-        until("a snapshot is made", || {
+        until("a snapshot is written", || {
             let is_made = made(&server);
             if !is_made {
                 count += 1;
@@ -460,14 +463,14 @@ fn snapshots_keep_the_journal_short_and_hold_every_row() {
         let mut client = Client::connect(&server);
         client.check("INCR t|n", &format!(":{}", count + 1));
         client.check("RANGECOUNT big| big}", ":8");
-        assert!(client.ask("GET big|9").starts_with("$1048577|8x"));
-        assert!(client.ask("TTL t|later").starts_with(":9"));
+        assert!(client.call("GET big|9").starts_with("$1048577|8x"));
+        assert!(client.call("TTL t|later").starts_with(":9"));
         client.check("GET tline|ann|1|bob", "$5|hello");
     }
 }
 
 #[test]
-fn a_row_that_expires_leaves_what_other_cores_computed_from_it() {
+fn an_expired_row_is_removed_from_outputs_on_other_cores() {
     let server = server(3);
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
@@ -476,19 +479,19 @@ fn a_row_that_expires_leaves_what_other_cores_computed_from_it() {
     }
     client.check("SET post|star|1 soon PX 60", "+OK");
     for n in 0..20 {
-        let count = client.ask(&format!("RANGECOUNT tline|u{n}| tline|u{n}}}"));
+        let count = client.call(&format!("RANGECOUNT tline|u{n}| tline|u{n}}}"));
         assert!(count == ":1" || count == ":0", "{count}");
     }
     for n in 0..20 {
         let count = format!("RANGECOUNT tline|u{n}| tline|u{n}}}");
-        until("the output goes", || client.ask(&count) == ":0");
+        until("the output row is removed", || client.call(&count) == ":0");
     }
 }
 
 /// Covers both cases: the owner has already removed the expired row, or is about to. In both, the core that computed
 /// the output has not received the removal yet.
 #[test]
-fn no_output_shows_a_row_that_had_expired_when_the_read_came() {
+fn outputs_never_contain_expired_rows() {
     let server = server(3);
     let mut clients = clients(&server, 3);
     clients[0].create("timeline", TIMELINE);
@@ -503,10 +506,10 @@ fn no_output_shows_a_row_that_had_expired_when_the_read_came() {
             "+OK",
         );
         let goes_at = Instant::now() + Duration::from_millis(4 + round as u64 % 5);
-        client.ask(&timeline);
+        client.call(&timeline);
         match round % 2 {
             // In even rounds, a read observes the expiry first;
-            0 => while client.ask(&format!("GET post|{author}|1")) != "$-1" {},
+            0 => while client.call(&format!("GET post|{author}|1")) != "$-1" {},
             // in odd rounds, nothing reads the row before its expiry.
             _ => while Instant::now() < goes_at {},
         }
@@ -521,7 +524,7 @@ fn no_output_shows_a_row_that_had_expired_when_the_read_came() {
 }
 
 #[test]
-fn little_memory_evicts_on_every_core_and_nothing_is_wrong() {
+fn eviction_on_every_core_preserves_correct_results() {
     let server = TestServer::with(|config| {
         config.server.threads = 2;
         config.tables.memory = ByteSize(1 << 20);
@@ -551,7 +554,7 @@ fn little_memory_evicts_on_every_core_and_nothing_is_wrong() {
             );
         }
     }
-    let evicted = clients[0].ask("JOIN.INFO timeline");
+    let evicted = clients[0].call("JOIN.INFO timeline");
     let evicted = evicted.split("evicted|:").nth(1).expect("a figure");
     let evicted: u64 = evicted
         .split('|')
@@ -562,7 +565,7 @@ fn little_memory_evicts_on_every_core_and_nothing_is_wrong() {
 }
 
 #[test]
-fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done() {
+fn a_long_fan_out_to_other_cores_delays_only_its_writer() {
     let is_slow = std::env::var_os("LARDER_SLOW_TESTS").is_some();
     let followers = if is_slow { 1_000_000 } else { 40_000 };
     let server = server(2);
@@ -591,7 +594,7 @@ fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done
     }
     writer.stream.get_ref().set_nonblocking(false).expect("set");
     assert_eq!(writer.reply(), "+OK");
-    assert!(meanwhile > 1, "nobody else had a turn");
+    assert!(meanwhile > 1, "no other client was served");
     check_visits(&mut others[0], VISITED_MAX, "the fan-out");
     for user in (0..followers).step_by(997) {
         others[user % 6].check(&format!("GET tline|{user:06}|0000000001|star"), "$5|hello");
@@ -599,9 +602,9 @@ fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done
 }
 
 /// Sets the flag on drop, so that the other threads also end if an assertion fails.
-struct Ended<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ended<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
@@ -610,7 +613,7 @@ impl Drop for Ended<'_> {
 /// When one transaction resumes the cores, the next one is already queued. Without fairness, the first core, to which
 /// all transactions are sent first, would never execute anything else.
 #[test]
-fn transactions_of_several_cores_that_come_without_end_hold_nobody_up() {
+fn endless_transactions_over_several_cores_do_not_starve_other_clients() {
     let server = server(2);
     // The two rows belong to different cores.
     let transaction = [
@@ -637,7 +640,7 @@ fn transactions_of_several_cores_that_come_without_end_hold_nobody_up() {
                 }
             });
         }
-        let _ended = Ended(&ended);
+        let _ended = SetOnDrop(&ended);
         for _ in 0..20 {
             for client in &mut readers {
                 client.check("GET t|1", "$1|x");

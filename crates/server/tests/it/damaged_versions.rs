@@ -23,11 +23,11 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 fn golden() -> std::path::PathBuf {
-    larder_testing::golden("format-2/zstd")
+    larder_testing::golden_path("format-2/zstd")
 }
 
 /// Replaces the dictionary of the golden version in `folder` by one that zstd does not take, and makes all checksums fit.
-fn spoil_dictionary(folder: &Path) {
+fn corrupt_dictionary(folder: &Path) {
     let text = fs::read(folder.join(Manifest::FILE)).expect("the manifest");
     let mut manifest = Manifest::decode("golden", &text).expect("a manifest");
     let entry = &mut manifest.segments[0];
@@ -55,7 +55,7 @@ fn spoil_dictionary(folder: &Path) {
     entry.digest = digest.finish_hex();
     entry.size_bytes = spoiled.len() as u64;
     manifest.size_bytes = spoiled.len() as u64;
-    manifest.digest = manifest.digest_now();
+    manifest.digest = manifest.compute_digest();
     fs::write(folder.join(Manifest::FILE), manifest.encode()).expect("written");
 }
 
@@ -63,7 +63,7 @@ fn spoil_dictionary(folder: &Path) {
 fn a_pull_of_a_version_with_an_invalid_dictionary_fails_as_corrupted() {
     let folder = tempfile::tempdir().expect("a folder");
     copy_folder(&golden(), folder.path());
-    spoil_dictionary(folder.path());
+    corrupt_dictionary(folder.path());
     let server = TestServer::start();
     let pull = server.pull_from(STORE, &folder.path().display().to_string());
     assert_eq!(pull["state"], "failed", "{pull}");
@@ -85,7 +85,7 @@ fn a_damaged_store_leaves_the_server_ready_unless_configured_otherwise() {
         let pull = server.pull_from(store, &source.display().to_string());
         assert_eq!(pull["state"], "done", "{pull}");
     }
-    server.restart(|data| spoil_dictionary(&data.join("stores/pymk/v0000000001")));
+    server.restart(|data| corrupt_dictionary(&data.join("stores/pymk/v0000000001")));
     check_unreadable(&mut server, "-CORRUPTED ", "dictionary is invalid");
 }
 
@@ -126,7 +126,7 @@ fn pipes_in_place_of_the_files_of_a_store_do_not_block_the_start() {
     });
     check_unreadable(&mut server, "-IOERR ", "it is not a regular file");
     server.restart(|data| put_pipe(&data.join("stores/pymk/v0000000001/manifest.json")));
-    let refused = Client::connect(&server).ask("GET pymk:any");
+    let refused = Client::connect(&server).call("GET pymk:any");
     assert!(
         refused.contains("manifest.json: it is not a regular file"),
         "{refused}"
@@ -137,8 +137,8 @@ fn pipes_in_place_of_the_files_of_a_store_do_not_block_the_start() {
 /// is served.
 fn check_unreadable(server: &mut TestServer, code: &str, why: &str) {
     let mut client = Client::connect(server);
-    assert_eq!(client.ask("GET whole:k1"), "$5|value");
-    let refused = client.ask("GET pymk:any");
+    assert_eq!(client.call("GET whole:k1"), "$5|value");
+    let refused = client.call("GET pymk:any");
     assert!(refused.starts_with(code), "{refused}");
     assert!(refused.contains(why), "{refused}");
     let (status, body) = server.get("/readyz");

@@ -23,7 +23,7 @@ fn check_failed(pull: &serde_json::Value, code: &str, words: &str) {
 }
 
 #[test]
-fn a_pull_from_a_folder_and_from_http_serves_the_same() {
+fn pulls_from_a_folder_and_from_http_serve_the_same_records() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 500, "v1");
     let server = TestServer::start();
@@ -45,7 +45,7 @@ fn a_pull_from_a_folder_and_from_http_serves_the_same() {
 
 /// The pull resumes at the same byte after every fault that does not corrupt data.
 #[test]
-fn a_transfer_that_breaks_goes_on_at_the_byte_where_it_stopped() {
+fn an_interrupted_transfer_resumes_at_the_last_byte() {
     for fault in [Fault::StallAfter(1000), Fault::CutAfter(1000)] {
         let versions = tempfile::tempdir().unwrap();
         build(versions.path(), "pymk", 2000, "v1");
@@ -66,7 +66,7 @@ fn a_transfer_that_breaks_goes_on_at_the_byte_where_it_stopped() {
 }
 
 #[test]
-fn wrong_bytes_are_fetched_once_more_and_then_refused() {
+fn corrupt_bytes_are_fetched_again_once_and_then_rejected() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 100, "v1");
     let source = Source::serve(versions.path());
@@ -84,7 +84,7 @@ fn wrong_bytes_are_fetched_once_more_and_then_refused() {
     check_failed(
         &server.pull_from("pymk", source.url()),
         "SOURCE",
-        "the digest that its manifest says",
+        "had a digest other than the manifest's",
     );
     let (_, status) = server.get("/v1/stores/pymk");
     assert_eq!(status["live"], 1, "the old version stays live");
@@ -92,7 +92,7 @@ fn wrong_bytes_are_fetched_once_more_and_then_refused() {
 }
 
 #[test]
-fn a_pull_that_gave_up_is_gone_on_with_by_the_next_one_also_after_a_restart() {
+fn the_next_pull_resumes_a_failed_one_even_after_a_restart() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 2000, "v1");
     let source = Source::serve(versions.path());
@@ -118,7 +118,7 @@ fn a_pull_that_gave_up_is_gone_on_with_by_the_next_one_also_after_a_restart() {
     assert_eq!(
         source.requests(SEGMENT),
         [0],
-        "whole segments are not fetched again"
+        "complete segments are not fetched again"
     );
     let resumed = source.requests("p00002.segment");
     assert!(resumed.len() == 2 && resumed[1] > 0, "{resumed:?}");
@@ -151,7 +151,7 @@ fn an_interrupted_pull_of_another_source_is_removed() {
 }
 
 #[test]
-fn a_version_of_another_store_is_refused_and_leaves_nothing() {
+fn a_version_of_another_store_is_rejected_and_its_files_are_removed() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "other", 10, "v1");
     let server = TestServer::start();
@@ -166,7 +166,7 @@ fn a_version_of_another_store_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn manifests_that_lie_are_refused() {
+fn inconsistent_manifests_are_rejected() {
     let server = TestServer::start();
     type Lie = fn(&mut Manifest);
     let lies: [(&str, Lie); 4] = [
@@ -204,7 +204,7 @@ fn manifests_that_lie_are_refused() {
 }
 
 #[test]
-fn one_pull_of_a_store_at_a_time_and_cancelling_leaves_nothing() {
+fn a_store_has_one_pull_at_a_time_and_a_cancelled_pull_leaves_no_files() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 1000, "v1");
     let source = Source::serve(versions.path());
@@ -234,18 +234,18 @@ fn one_pull_of_a_store_at_a_time_and_cancelling_leaves_nothing() {
     assert_eq!(status, 409, "{refused}");
 
     let id = first["id"].as_str().unwrap();
-    let (status, told) = server.delete(&format!("/v1/pulls/{id}"));
-    let state = told["state"].as_str().expect("a word");
+    let (status, reply) = server.delete(&format!("/v1/pulls/{id}"));
+    let state = reply["state"].as_str().expect("a word");
     assert!(
         status == 200 && ["cancelling", "cancelled"].contains(&state),
-        "{told}"
+        "{reply}"
     );
-    assert_eq!(server.ended(&first)["state"], "cancelled");
+    assert_eq!(server.wait_for_pull(&first)["state"], "cancelled");
     assert!(!server.store_folder("pymk").exists());
 }
 
 #[test]
-fn pulls_of_different_stores_run_together() {
+fn pulls_of_different_stores_run_concurrently() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     build(one.path(), "one", 100, "v1");
     build(two.path(), "two", 100, "v1");
@@ -255,12 +255,12 @@ fn pulls_of_different_stores_run_together() {
     let (_, first) = server.post("/v1/stores/one/pull", json!({"source": held.url()}));
     held.wait_for(SEGMENT, 1);
     check_done(&server.pull_from("two", free.url()));
-    held.let_go();
-    check_done(&server.ended(&first));
+    held.release_held();
+    check_done(&server.wait_for_pull(&first));
 }
 
 #[test]
-fn gates_refuse_a_version_and_the_old_one_stays() {
+fn a_version_that_fails_a_gate_does_not_replace_the_live_one() {
     let folder = tempfile::tempdir().unwrap();
     let (large, small) = (folder.path().join("large"), folder.path().join("small"));
     build(&large, "pymk", 1000, "old");
@@ -270,7 +270,7 @@ fn gates_refuse_a_version_and_the_old_one_stays() {
     let gates = [
         (
             json!({"min_records": 701}),
-            "holds 700 records and min_records asks for 701",
+            "holds 700 records and min_records requires 701",
         ),
         (
             json!({"max_shrink_percent": 20.0}),
@@ -301,7 +301,7 @@ fn gates_refuse_a_version_and_the_old_one_stays() {
 }
 
 #[test]
-fn the_configured_gates_hold_where_a_pull_names_none() {
+fn the_configured_gates_apply_to_pulls_without_gates() {
     let folder = tempfile::tempdir().unwrap();
     build(folder.path(), "pymk", 10, "v");
     let server = TestServer::with(|config| config.stores.min_records = 11);
@@ -317,7 +317,7 @@ fn the_configured_gates_hold_where_a_pull_names_none() {
 /// A unit test checks the throttle with a simulated clock. This test checks that fetches pass through it, and that a
 /// change of the limit affects fetches that already wait.
 #[test]
-fn a_throttled_pull_creeps_until_the_limit_is_lifted() {
+fn a_throttled_pull_speeds_up_when_the_limit_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let rows = (0..2000).map(|i| (format!("k{i}"), format!("{i:0>1000}")));
     let manifest = build_rows(folder.path(), "pymk", rows, 8);
@@ -336,12 +336,12 @@ fn a_throttled_pull_creeps_until_the_limit_is_lifted() {
     );
     let (_, settings) = server.patch("/v1/settings", json!({"fetch_bytes_per_second": 0}));
     assert_eq!(settings["fetch_bytes_per_second"], 0);
-    check_done(&server.ended(&pull));
+    check_done(&server.wait_for_pull(&pull));
 }
 
 /// Mounts a small file system, which requires root.
 #[test]
-fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
+fn a_full_disk_is_reported_before_the_transfer_and_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
@@ -350,7 +350,7 @@ fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
         .arg(&disk)
         .output();
     if !mount.is_ok_and(|output| output.status.success()) {
-        return larder_testing::cannot("mount a small file system (it takes root)");
+        return larder_testing::report_unsupported("mount a small file system (it takes root)");
     }
     let versions = tempfile::tempdir().unwrap();
     let rows = (0..8000).map(|i| (format!("k{i}"), format!("{i:0>1000}")));
@@ -390,7 +390,7 @@ fn a_pull_may_stage_a_version_for_a_later_swap() {
 }
 
 #[test]
-fn a_version_that_is_kept_outlives_a_push_of_its_bytes_that_is_refused() {
+fn a_kept_version_survives_a_rejected_push_of_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (folder.path().join("old"), folder.path().join("new"));
     build(&old, "pymk", 10, "old");
@@ -412,7 +412,7 @@ fn a_version_that_is_kept_outlives_a_push_of_its_bytes_that_is_refused() {
 
 /// A node of a cluster pulls from another node in this way when the source is gone.
 #[test]
-fn a_version_is_pulled_from_another_server_that_has_it() {
+fn a_version_is_pulled_from_another_server() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 2000, "v1");
     let mut first = TestServer::start();

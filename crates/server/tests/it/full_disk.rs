@@ -58,11 +58,11 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
+fn a_full_disk_rejects_writes_is_reported_and_recovers_automatically() {
     for (threads, fsync) in [(1, Fsync::EverySecond), (2, Fsync::Always)] {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 4) else {
-            return larder_testing::cannot("mount a small file system (it takes root)");
+            return larder_testing::report_unsupported("mount a small file system (it takes root)");
         };
         let mut server = TestServer::with(|config| {
             config.server.data = disk.0.join("data");
@@ -86,13 +86,13 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         held.send(format!("SET t|held {}\r\n", "x".repeat(20_000)).as_bytes());
         until("not ready", || server.get("/readyz").0 == 503);
 
-        let why = "tables take no writes at present: cannot write";
-        let (_, told) = server.get("/readyz");
-        let told = told.as_str().expect("text").to_owned();
-        assert!(told.starts_with(why), "{told}");
+        let why = "tables currently reject writes: cannot write";
+        let (_, response) = server.get("/readyz");
+        let response = response.as_str().expect("text").to_owned();
+        assert!(response.starts_with(why), "{response}");
         assert!(
-            told.contains("the disk is full; free space there"),
-            "{told}"
+            response.contains("the disk is full; free space there"),
+            "{response}"
         );
         for request in [
             "SET t|refused 1",
@@ -111,7 +111,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         let replies: Vec<String> = (0..4).map(|_| other.reply()).collect();
         assert!(replies[3].contains("-DISKFULL "), "{replies:?}");
         other.send(b"GET t|1\r\n");
-        assert_eq!(other.reply(), "$6|before", "reads go on");
+        assert_eq!(other.reply(), "$6|before", "reads continue");
         // Commands on spaces are rejected as well. With several cores, one of them may learn of the full disk later,
         // as above.
         let of_spaces = [
@@ -172,11 +172,11 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
 }
 
 #[test]
-fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
+fn a_snapshot_that_fails_for_lack_of_space_is_reported_and_retried() {
     let folder = tempfile::tempdir().expect("a folder");
     // The log must exceed 64 MiB to trigger a snapshot.
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 73) else {
-        return larder_testing::cannot("mount a small file system (it takes root)");
+        return larder_testing::report_unsupported("mount a small file system (it takes root)");
     };
     let server = TestServer::with(|config| config.server.data = disk.0.join("data"));
     let mut client = Client::connect(&server);
@@ -184,27 +184,27 @@ fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
     let rewrite = |client: &mut Client, rows: u32| {
         for row in 0..rows {
             // While a snapshot is being written, it may temporarily take the space that a write needs.
-            until("it is written", || {
-                let reply = client.ask(&format!("SET big|{} {value}", row % 12));
+            until("the write succeeds", || {
+                let reply = client.call(&format!("SET big|{} {value}", row % 12));
                 assert!(reply == "+OK" || reply.starts_with("-DISKFULL "), "{reply}");
                 reply == "+OK"
             });
         }
     };
     rewrite(&mut client, 66);
-    let told = |client: &mut Client, text: &str| client.ask("INFO tables").contains(text);
+    let has_line = |client: &mut Client, text: &str| client.call("INFO tables").contains(text);
     until("the snapshot fails", || {
-        told(&mut client, "tables_last_snapshot:failed: cannot write")
+        has_line(&mut client, "tables_last_snapshot:failed: cannot write")
     });
     until("ready", || server.get("/readyz").0 == 200);
-    assert_eq!(client.ask("SET t|on 1"), "+OK");
+    assert_eq!(client.call("SET t|on 1"), "+OK");
     disk.resize(200);
     // The server retries the snapshot when the log has grown by half.
     rewrite(&mut client, 40);
-    until("the snapshot is made", || {
-        told(&mut client, "tables_last_snapshot:ok")
+    until("the snapshot is written", || {
+        has_line(&mut client, "tables_last_snapshot:ok")
     });
-    until("the logs before it are gone", || {
+    until("the earlier logs are removed", || {
         let files = fs::read_dir(disk.0.join("data/tables")).expect("the folder");
         // The log, the snapshot, and the file that names the newest log.
         files.count() == 3

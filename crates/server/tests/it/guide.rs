@@ -22,7 +22,7 @@ fn examples(page: &str) -> Vec<String> {
 }
 
 /// Splits a command into words like a shell.
-fn words(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     let (mut words, mut quote) = (vec![String::new()], None);
     for c in line.chars() {
         match (c, quote) {
@@ -36,7 +36,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Formats a reply like redis-cli.
-fn shown(reply: &Reply) -> String {
+fn format_reply(reply: &Reply) -> String {
     match reply {
         Reply::Simple(line) => line.clone(),
         Reply::Error(error) => format!("(error) {} {}", error.code, error.message),
@@ -48,7 +48,10 @@ fn shown(reply: &Reply) -> String {
             let width = all.len().to_string().len();
             let inner = format!("\n{:1$}", "", width + 2);
             let rows = (1..).zip(all).map(|(row, reply)| {
-                format!("{row:>width$}) {}", shown(reply).replace('\n', &inner))
+                format!(
+                    "{row:>width$}) {}",
+                    format_reply(reply).replace('\n', &inner)
+                )
             });
             rows.collect::<Vec<_>>().join("\n")
         }
@@ -58,23 +61,23 @@ fn shown(reply: &Reply) -> String {
 
 /// Executes the commands of a block and compares the replies. A line `...` matches any number of lines.
 #[track_caller]
-fn type_in(client: &mut Client, page: &str, block: &str) {
+fn check_example(client: &mut Client, page: &str, block: &str) {
     for step in block.split(PROMPT).skip(1) {
         let (command, expected) = step.split_once('\n').expect("a line");
-        let words = words(command);
+        let words = split_words(command);
         client.send(&request(
             &words.iter().map(String::as_str).collect::<Vec<_>>(),
         ));
-        let answer = shown(&wire::reply(&mut client.stream).expect("a reply"));
+        let answer = format_reply(&wire::reply(&mut client.stream).expect("a reply"));
         assert!(
-            fits(&answer, expected.trim_end()),
+            matches_lines(&answer, expected.trim_end()),
             "{page}: {command}\nshows\n{expected}and it is\n{answer}"
         );
     }
 }
 
 /// Returns whether the lines of an answer match the expected ones.
-fn fits(answer: &str, expected: &str) -> bool {
+fn matches_lines(answer: &str, expected: &str) -> bool {
     let (answer, expected) = (format!("{answer}\n"), format!("{expected}\n"));
     let mut pieces = expected.split("...\n");
     let first = pieces.next().unwrap_or_default();
@@ -93,19 +96,19 @@ fn fits(answer: &str, expected: &str) -> bool {
 }
 
 #[test]
-fn the_story_of_one_post_is_what_a_server_answers() {
+fn the_walkthrough_of_one_post_matches_a_server() {
     let page = "../ARCHITECTURE.md";
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     let blocks = examples(page);
     assert_eq!(blocks.len(), 6, "a block for each step");
     for block in blocks {
-        type_in(&mut client, page, &block);
+        check_example(&mut client, page, &block);
     }
 }
 
 #[test]
-fn the_five_minutes_with_spaces_are_what_a_server_answers() {
+fn the_spaces_tutorial_matches_a_server() {
     let page = "guide/spaces.md";
     for threads in [1, 2] {
         let server = TestServer::with(|config| config.server.threads = threads);
@@ -113,23 +116,23 @@ fn the_five_minutes_with_spaces_are_what_a_server_answers() {
         let blocks = examples(page);
         assert_eq!(blocks.len(), 4);
         for block in blocks {
-            type_in(&mut client, page, &block);
+            check_example(&mut client, page, &block);
         }
     }
 }
 
 #[test]
-fn lines_may_be_left_out_of_what_is_shown_and_not_changed() {
-    assert!(fits("a\nb\nc", "a\nb\nc"));
-    assert!(fits("a\nb\nc", "...\nb\n..."));
-    assert!(fits("a\nb\nc", "a\n...\nc"));
-    assert!(!fits("a\nb\nc", "a\nb"));
-    assert!(!fits("a\nb\nc", "...\nb"));
-    assert!(!fits("a\nb\nc", "...\nd\n..."));
+fn shown_replies_may_omit_lines_but_not_change_them() {
+    assert!(matches_lines("a\nb\nc", "a\nb\nc"));
+    assert!(matches_lines("a\nb\nc", "...\nb\n..."));
+    assert!(matches_lines("a\nb\nc", "a\n...\nc"));
+    assert!(!matches_lines("a\nb\nc", "a\nb"));
+    assert!(!matches_lines("a\nb\nc", "...\nb"));
+    assert!(!matches_lines("a\nb\nc", "...\nd\n..."));
 }
 
 #[test]
-fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
+fn examples_in_the_guide_and_the_reference_match_a_server() {
     let mut run = String::new();
     for page in [
         "guide/joins.md",
@@ -146,7 +149,7 @@ fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
                 server = TestServer::start();
             }
             let mut client = Client::connect(&server);
-            type_in(&mut client, page, &example);
+            check_example(&mut client, page, &example);
             run.push_str(&example);
         }
     }

@@ -61,7 +61,7 @@ fn versions_are_compared_sampled_and_dumped() {
 }
 
 #[test]
-fn absent_key_absent_store_and_absent_path_are_three_answers() {
+fn an_absent_key_store_and_path_return_different_errors() {
     let (server, _versions) = server_with_two_versions();
     for (path, code) in [
         ("/v1/stores/pymk/keys/none", "ABSENT_KEY"),
@@ -85,7 +85,7 @@ fn absent_key_absent_store_and_absent_path_are_three_answers() {
 }
 
 #[test]
-fn changes_need_a_header_that_other_sites_cannot_send() {
+fn changes_require_a_header_that_other_sites_cannot_send() {
     let (server, _versions) = server_with_two_versions();
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -140,7 +140,7 @@ fn the_api_describes_itself_and_every_path_it_lists_exists() {
 }
 
 #[test]
-fn metrics_and_the_console_are_there() {
+fn metrics_and_the_console_are_served() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 10, "v");
     let server = TestServer::start();
@@ -173,12 +173,12 @@ fn metrics_and_the_console_are_there() {
 }
 
 #[test]
-fn spaces_are_told_with_their_regions_and_those_that_a_query_asks() {
+fn spaces_are_listed_with_their_regions_and_the_regions_that_a_query_contacts() {
     let server = TestServer::with(|config| config.server.threads = 2);
     assert_eq!(server.get("/v1/spaces"), (200, json!({ "spaces": [] })));
     assert_eq!(server.get("/v1/spaces/none").0, 404);
     let mut client = Client::connect(&server);
-    let mut command = |line: &str| client.ask(line);
+    let mut command = |line: &str| client.call(line);
     command(
         "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 city REGIONS 8 SCHEMA city TAG price NUMERIC",
     );
@@ -223,7 +223,7 @@ fn spaces_are_told_with_their_regions_and_those_that_a_query_asks() {
 }
 
 #[test]
-fn every_path_but_the_two_of_supervisors_asks_for_the_password() {
+fn every_path_except_health_checks_requires_the_password() {
     let server = TestServer::with(|config| config.server.password = "open sesame".to_owned());
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -268,7 +268,7 @@ fn every_path_but_the_two_of_supervisors_asks_for_the_password() {
 }
 
 #[test]
-fn connections_beyond_the_most_allowed_are_told_so_and_others_go_on() {
+fn excess_connections_receive_an_error_and_others_continue() {
     use std::io::{Read, Write};
     let server = TestServer::with(|config| config.server.max_http_connections = 2);
     let connect = || std::net::TcpStream::connect(server.server().http_addr()).unwrap();
@@ -287,11 +287,11 @@ fn connections_beyond_the_most_allowed_are_told_so_and_others_go_on() {
     third
         .write_all(b"GET /v1/stores HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
-    let mut told = String::new();
-    third.read_to_string(&mut told).unwrap();
+    let mut reply = String::new();
+    third.read_to_string(&mut reply).unwrap();
     assert!(
-        told.starts_with("HTTP/1.1 503") && told.contains("MAX_CLIENTS"),
-        "{told}"
+        reply.starts_with("HTTP/1.1 503") && reply.contains("MAX_CLIENTS"),
+        "{reply}"
     );
     assert_eq!(ask(&mut connect()), "HTTP/1.1 200", "health is answered");
     drop(second);

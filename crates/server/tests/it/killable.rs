@@ -1,5 +1,5 @@
 //! A server that tests can kill with SIGKILL and restart on the same port and data. It is this program, started again
-//! to run only [`a_server_that_can_be_killed`]. Also a module of `crates/bg/tests/it`.
+//! to run only [`killable_server_process`]. Also a module of `crates/bg/tests/it`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const READY: &str = "the server is ready";
 
 /// Not a test: the server's process. Without the environment of [`Killable`], it does nothing.
 #[test]
-fn a_server_that_can_be_killed() {
+fn killable_server_process() {
     let (Ok(data), Ok(port)) = (std::env::var(DATA), std::env::var(PORT)) else {
         return;
     };
@@ -84,7 +84,7 @@ impl Killable {
     pub fn start_again(&mut self) {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--nocapture", "--exact"])
-            .arg("killable::a_server_that_can_be_killed")
+            .arg("killable::killable_server_process")
             .env(DATA, &self.data)
             .env(PORT, self.port.to_string())
             .env(FSYNC, self.fsync.word())

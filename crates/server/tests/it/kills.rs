@@ -36,7 +36,7 @@ impl Random {
 }
 
 /// One request or transaction.
-struct Written {
+struct PlannedWrite {
     request: String,
     /// Number of lines in its replies.
     lines: usize,
@@ -48,7 +48,7 @@ fn column(client: usize, n: usize) -> String {
 }
 
 /// Returns a random write of a client. `rows` reflects the client's previous writes.
-fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Written {
+fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> PlannedWrite {
     let own = |random: &mut Random| column(client, random.below(COLUMNS));
     let any = |random: &mut Random| column(random.below(CLIENTS), random.below(COLUMNS));
     let key = |random: &mut Random| match random.below(4) {
@@ -64,7 +64,7 @@ fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Wri
     let write = match random.below(10) {
         0..=4 => {
             let (key, value) = (key(random), serial.to_string());
-            Written {
+            PlannedWrite {
                 request: format!("SET {key} {value}\r\n"),
                 lines: 1,
                 changes: vec![(key, Some(value))],
@@ -72,7 +72,7 @@ fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Wri
         }
         5 | 6 => {
             let key = key(random);
-            Written {
+            PlannedWrite {
                 request: format!("DEL {key}\r\n"),
                 lines: 1,
                 changes: vec![(key, None)],
@@ -81,7 +81,7 @@ fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Wri
         7 => {
             let key = format!("n|{}", own(random));
             let before: u64 = rows.get(&key).map_or(0, |n| n.parse().expect("a number"));
-            Written {
+            PlannedWrite {
                 request: format!("INCR {key}\r\n"),
                 lines: 1,
                 changes: vec![(key, Some((before + 1).to_string()))],
@@ -89,7 +89,7 @@ fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Wri
         }
         8 => {
             let (first, second, value) = (key(random), key(random), serial.to_string());
-            Written {
+            PlannedWrite {
                 request: format!("MSET {first} {value} {second} {value}\r\n"),
                 lines: 1,
                 changes: vec![(first, Some(value.clone())), (second, Some(value))],
@@ -97,7 +97,7 @@ fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Wri
         }
         _ => {
             let (first, second, value) = (key(random), key(random), serial.to_string());
-            Written {
+            PlannedWrite {
                 request: format!("MULTI\r\nSET {first} {value}\r\nDEL {second}\r\nEXEC\r\n"),
                 // OK, two QUEUED, and an array of two elements.
                 lines: 6,
@@ -120,12 +120,12 @@ fn apply(rows: &mut Rows, changes: &[(String, Option<String>)]) {
 
 /// The writes that a client has sent, and how many were acknowledged.
 struct Sent {
-    writes: Vec<Written>,
+    writes: Vec<PlannedWrite>,
     answered: usize,
 }
 
 /// Writes until the server is killed, with two batches in flight at any time.
-fn write_on(
+fn write_until_killed(
     addr: SocketAddr,
     client: usize,
     mut rows: Rows,
@@ -166,7 +166,7 @@ fn write_on(
 }
 
 /// Reads the rows of a table or an output.
-fn rows_of(addr: SocketAddr, table: &str) -> Rows {
+fn read_rows(addr: SocketAddr, table: &str) -> Rows {
     let mut stream = BufReader::new(TcpStream::connect(addr).expect("connected"));
     write!(stream.get_mut(), "RANGE {table}| {table}}}\r\n").expect("sent");
     let Reply::Array(all) = wire::reply(&mut stream).expect("a reply") else {
@@ -184,7 +184,7 @@ fn rows_of(addr: SocketAddr, table: &str) -> Rows {
 }
 
 /// Computes the outputs of the joins from base rows.
-fn joined(base: &Rows) -> (Rows, Rows) {
+fn compute_outputs(base: &Rows) -> (Rows, Rows) {
     let of = |table: &str| -> Vec<(Vec<&str>, &String)> {
         let prefix = format!("{table}|");
         let rows = base.iter().filter(|(key, _)| key.starts_with(&prefix));
@@ -209,7 +209,7 @@ fn joined(base: &Rows) -> (Rows, Rows) {
 }
 
 /// Returns the rows of one client.
-fn of_client(rows: &Rows, prefix: &str) -> Rows {
+fn rows_of_client(rows: &Rows, prefix: &str) -> Rows {
     let is_its = |key: &str| {
         key.split('|')
             .nth(1)
@@ -229,11 +229,11 @@ fn check(before: &Rows, sent: &Sent, found: &Rows, of: &str) {
         done += 1;
     }
     loop {
-        if of_client(&rows, of) == *found {
+        if rows_of_client(&rows, of) == *found {
             return;
         }
         let Some(write) = sent.writes.get(done) else {
-            let kept = |rows: &Rows| format!("{:#?}", of_client(rows, of));
+            let kept = |rows: &Rows| format!("{:#?}", rows_of_client(rows, of));
             panic!(
                 "{of}: what was kept is after no number of writes from {} to {}: {}",
                 sent.answered,
@@ -264,14 +264,15 @@ fn kills(fsync: Fsync, threads: u32) {
         let all: Vec<Sent> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..CLIENTS)
                 .map(|client| {
-                    let (own, answered) = (of_client(&base, &format!("c{client}x")), &answered);
+                    let (own, answered) =
+                        (rows_of_client(&base, &format!("c{client}x")), &answered);
                     let seed = (round * CLIENTS + client + 1) as u64;
-                    scope.spawn(move || write_on(addr, client, own, seed, answered))
+                    scope.spawn(move || write_until_killed(addr, client, own, seed, answered))
                 })
                 .collect();
             // These reads fill the outputs, which the server then maintains.
-            rows_of(addr, "tline");
-            rows_of(addr, "karma");
+            read_rows(addr, "tline");
+            read_rows(addr, "karma");
             while answered.load(Ordering::Relaxed) < 3000 {
                 std::thread::yield_now();
             }
@@ -284,37 +285,36 @@ fn kills(fsync: Fsync, threads: u32) {
         server.start_again();
         let found: Rows = ["post", "sub", "vote", "n"]
             .iter()
-            .flat_map(|table| rows_of(addr, table))
+            .flat_map(|table| read_rows(addr, table))
             .collect();
         for (client, sent) in all.iter().enumerate() {
-            let kept = of_client(&found, &format!("c{client}x"));
-            let before = of_client(&base, &format!("c{client}x"));
+            let kept = rows_of_client(&found, &format!("c{client}x"));
+            let before = rows_of_client(&base, &format!("c{client}x"));
             check(&before, sent, &kept, &format!("c{client}x"));
             unanswered += sent.writes.len() - sent.answered;
         }
-        let (timelines, karma) = joined(&found);
-        assert_eq!(rows_of(addr, "tline"), timelines);
-        assert_eq!(rows_of(addr, "karma"), karma);
+        let (timelines, karma) = compute_outputs(&found);
+        assert_eq!(read_rows(addr, "tline"), timelines);
+        assert_eq!(read_rows(addr, "karma"), karma);
         base = found;
     }
     assert!(unanswered > 0, "nothing was under way");
 }
 
 #[test]
-fn a_kill_under_everysec_leaves_a_beginning_of_each_connections_writes_with_all_that_was_answered()
-{
+fn a_kill_under_everysec_keeps_a_prefix_of_each_connections_writes_with_all_acknowledged_ones() {
     kills(Fsync::EverySecond, 1);
     kills(Fsync::EverySecond, 2);
 }
 
 #[test]
-fn a_kill_under_no_leaves_a_beginning_of_each_connections_writes_with_all_that_was_answered() {
+fn a_kill_under_no_keeps_a_prefix_of_each_connections_writes_with_all_acknowledged_ones() {
     kills(Fsync::No, 1);
     kills(Fsync::No, 3);
 }
 
 #[test]
-fn a_kill_under_always_leaves_a_beginning_of_each_connections_writes_with_all_that_was_answered() {
+fn a_kill_under_always_keeps_a_prefix_of_each_connections_writes_with_all_acknowledged_ones() {
     kills(Fsync::Always, 1);
     kills(Fsync::Always, 2);
 }

@@ -17,7 +17,7 @@ const SCRIPTS: [&str; 6] = [
 ];
 
 /// Reduces an error to its code, because Redis appends the script's line.
-fn comparable(reply: String) -> String {
+fn normalize_error(reply: String) -> String {
     if reply.starts_with('-') {
         reply.split(' ').next().unwrap_or_default().to_owned()
     } else {
@@ -26,7 +26,7 @@ fn comparable(reply: String) -> String {
 }
 
 /// Rounds times, because the two servers execute a command at different times.
-fn coarse(reply: &str) -> String {
+fn round_times(reply: &str) -> String {
     reply
         .split('|')
         .map(|part| match part.strip_prefix(':').map(str::parse::<i64>) {
@@ -38,7 +38,7 @@ fn coarse(reply: &str) -> String {
 }
 
 #[test]
-fn known_scripts_return_and_write_what_they_do_in_redis() {
+fn known_scripts_return_and_write_the_same_as_in_redis() {
     let Some(redis) = larder_testing::redis() else {
         return;
     };
@@ -46,11 +46,11 @@ fn known_scripts_return_and_write_what_they_do_in_redis() {
     for threads in [1, 2] {
         let larder = TestServer::with(|config| config.server.threads = threads);
         let mut clients = [Client::connect(&larder), Client::to(redis)];
-        clients[1].ask_words(&["FLUSHALL"]);
+        clients[1].call_words(&["FLUSHALL"]);
         let hashes = SCRIPTS.map(|script| {
             let [here, there] = clients
                 .each_mut()
-                .map(|client| client.ask_words(&["SCRIPT", "LOAD", script]));
+                .map(|client| client.call_words(&["SCRIPT", "LOAD", script]));
             assert_eq!(here, there, "{script}");
             here.rsplit('|').next().expect("a hash").to_owned()
         });
@@ -84,14 +84,14 @@ fn known_scripts_return_and_write_what_they_do_in_redis() {
                 }
             };
             let seen = clients.each_mut().map(|client| {
-                let reply = comparable(client.ask_words(&write));
-                let ttl = client.ask_words(&["PTTL", key]);
-                let kind = client.ask_words(&["TYPE", key]);
+                let reply = normalize_error(client.call_words(&write));
+                let ttl = client.call_words(&["PTTL", key]);
+                let kind = client.call_words(&["TYPE", key]);
                 let value = match kind.as_str() {
-                    "+hash" => client.ask_words(&["HGETALL", key]),
-                    _ => client.ask_words(&["GET", key]),
+                    "+hash" => client.call_words(&["HGETALL", key]),
+                    _ => client.call_words(&["GET", key]),
                 };
-                [coarse(&reply), coarse(&ttl), kind, value]
+                [round_times(&reply), round_times(&ttl), kind, value]
             });
             assert_eq!(seen[0], seen[1], "step {step}: {write:?}");
         }

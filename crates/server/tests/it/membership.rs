@@ -10,11 +10,11 @@ fn one(config: &mut ServerConfig) {
 }
 
 fn id(server: &TestServer) -> String {
-    Client::connect(server).ask("CLUSTER MYID")
+    Client::connect(server).call("CLUSTER MYID")
 }
 
 #[test]
-fn a_node_keeps_its_id_when_it_starts_again() {
+fn a_node_keeps_its_id_after_a_restart() {
     let mut server = server_with(one);
     let before = id(&server);
     server.restart(|_| {});
@@ -23,8 +23,8 @@ fn a_node_keeps_its_id_when_it_starts_again() {
 }
 
 #[test]
-fn clients_are_told_the_address_that_is_announced() {
-    for (announce, told) in [
+fn clients_receive_the_announced_address() {
+    for (announce, text) in [
         ("larder.example:7000", "$14|larder.example|:7000"),
         ("[fe80::1]:7000", "$7|fe80::1|:7000"),
     ] {
@@ -32,14 +32,14 @@ fn clients_are_told_the_address_that_is_announced() {
             one(config);
             config.cluster.announce = announce.to_owned();
         });
-        let reply = Client::connect(&server).ask("CLUSTER SLOTS");
+        let reply = Client::connect(&server).call("CLUSTER SLOTS");
         let reply = reply.replace("\r\n", "|");
-        assert!(reply.contains(told), "{reply}");
+        assert!(reply.contains(text), "{reply}");
     }
 }
 
 #[test]
-fn clients_are_told_zones_and_names_where_there_are_any() {
+fn clients_receive_configured_zones_and_host_names() {
     let server = server_with(|config| {
         one(config);
         config.cluster.announce = "larder.example:7000".to_owned();
@@ -47,27 +47,27 @@ fn clients_are_told_zones_and_names_where_there_are_any() {
     });
     let mut client = Client::connect(&server);
     let zone = "$17|availability-zone|$6|rack-1";
-    let slots = client.ask("CLUSTER SLOTS");
+    let slots = client.call("CLUSTER SLOTS");
     assert!(slots.ends_with(&format!("|*2|{zone}")), "{slots}");
-    let shards = client.ask("CLUSTER SHARDS");
+    let shards = client.call("CLUSTER SHARDS");
     let name = "$8|endpoint|$14|larder.example|$8|hostname|$14|larder.example|";
     assert!(
         shards.contains(name) && shards.ends_with(&format!("|$6|online|{zone}")),
         "{shards}"
     );
-    let nodes = client.ask("CLUSTER NODES");
+    let nodes = client.call("CLUSTER NODES");
     assert!(
         nodes.contains(" larder.example:7000@7000,larder.example myself,master "),
         "{nodes}"
     );
-    let info = client.ask("INFO server");
+    let info = client.call("INFO server");
     assert!(info.contains("availability_zone:rack-1"), "{info}");
-    let slots = Client::connect(&server_with(one)).ask("CLUSTER SLOTS");
+    let slots = Client::connect(&server_with(one)).call("CLUSTER SLOTS");
     assert!(slots.ends_with("|*0"), "{slots}");
 }
 
 #[test]
-fn a_wrong_name_or_address_is_refused_and_another_nodes_data_too() {
+fn invalid_names_addresses_and_data_of_another_node_are_rejected() {
     let mut server = server_with(one);
     let why = server.start_refused(|config| config.cluster.node = "two words".to_owned());
     assert!(
@@ -76,7 +76,7 @@ fn a_wrong_name_or_address_is_refused_and_another_nodes_data_too() {
     );
     let why = server.start_refused(|config| config.cluster.node = "other".to_owned());
     assert!(
-        why.contains("other is not the node whose data this is (node-1)"),
+        why.contains("other is not the node that owns this data folder (node-1)"),
         "{why}"
     );
     let why = server.start_refused(|config| {

@@ -31,7 +31,7 @@ fn check_all(client: &mut Client, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn an_absent_key_is_nil_beside_whatever_there_is() {
+fn an_absent_key_is_nil_among_keys_of_any_kind() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -55,7 +55,7 @@ fn an_absent_key_is_nil_beside_whatever_there_is() {
 }
 
 #[test]
-fn what_joins_compute_is_read_beside_a_store() {
+fn outputs_of_joins_are_read_together_with_a_store() {
     for server in servers() {
         let mut client = Client::connect(&server);
         let read = "MGET s:k1 tline|ann|0000000001|bob tline|ann|0000000002|bob";
@@ -64,7 +64,7 @@ fn what_joins_compute_is_read_beside_a_store() {
 }
 
 #[test]
-fn a_mixed_read_sees_the_writes_before_it_and_answers_in_its_turn() {
+fn a_mixed_read_reflects_earlier_writes_and_replies_in_order() {
     for server in servers() {
         let mut client = Client::connect(&server);
         let mut sent = Vec::new();
@@ -85,10 +85,10 @@ fn a_mixed_read_sees_the_writes_before_it_and_answers_in_its_turn() {
 }
 
 #[test]
-fn nil_is_resp3s_where_that_is_spoken() {
+fn absent_values_are_resp3_nulls_in_resp3() {
     for server in servers() {
         let mut client = Client::connect(&server);
-        client.ask("HELLO 3");
+        client.call("HELLO 3");
         client.check("MGET t|none s:none s:k1 t|a", "*4|_|_|$1|v|$3|one");
     }
 }
@@ -137,7 +137,7 @@ fn a_stores_key_never_expires() {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_is_not_taken_for_an_absent_key() {
+fn an_unreadable_store_returns_an_error_and_not_an_absent_key() {
     for mut server in servers() {
         server.restart(|data| {
             let manifest = data.join("stores/s/v0000000001/manifest.json");
@@ -145,8 +145,8 @@ fn a_store_that_cannot_be_read_is_not_taken_for_an_absent_key() {
         });
         let mut client = Client::connect(&server);
         for line in ["MGET t|a s:k1", "EXISTS s:k1 t|a", "MGET s:k1 nosuch:1"] {
-            let told = client.ask(line);
-            assert!(told.starts_with("-CORRUPTED "), "{line}: {told}");
+            let reply = client.call(line);
+            assert!(reply.starts_with("-CORRUPTED "), "{line}: {reply}");
         }
         client.check("MGET t|a nosuch:1", "*2|$3|one|$-1");
     }

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
 use larder_cluster::peer::{
-    Ends, Exchange, Execution, Last, NotSent, Options, Peer, Piece, Requests, STREAMS_MIN,
+    Exchange, Execution, Options, PeerInfo, Piece, PieceStatus, ReplyEnds, Requests, STREAMS_MIN,
+    SendError,
 };
 use larder_server::cluster::{
-    Answer, Answering, Core, Failure, Incoming, Known, Link, Members, Peers, Tls, TlsFiles, accept,
+    Core, Failure, Incoming, Link, Members, PeerIdentity, Peers, Responder, ResponseStream, Tls,
+    TlsFiles, accept,
 };
 use larder_testing::certificates::Authority;
 use larder_testing::proxy::Proxy;
@@ -24,10 +26,10 @@ const TWO: NodeId = NodeId(2);
 
 /// The cluster map that all nodes of a test share.
 #[derive(Clone, Default)]
-struct Map(Rc<RefCell<HashMap<NodeId, Known>>>);
+struct TestMap(Rc<RefCell<HashMap<NodeId, PeerIdentity>>>);
 
-impl Members for Map {
-    fn known(&self, node: NodeId) -> Option<Known> {
+impl Members for TestMap {
+    fn identity(&self, node: NodeId) -> Option<PeerIdentity> {
         self.0.borrow().get(&node).cloned()
     }
 
@@ -37,39 +39,39 @@ impl Members for Map {
 }
 
 /// A node with one core. The text of a request determines its reply.
-struct Node {
+struct TestNode {
     peers: Rc<Peers>,
-    heard: Rc<Heard>,
+    events: Rc<NodeEvents>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct NodeEvents {
     connected: Cell<u32>,
     ended: RefCell<Vec<Rc<str>>>,
     exchanged: RefCell<Vec<u64>>,
-    held: RefCell<Vec<Answering>>,
+    held: RefCell<Vec<Responder>>,
     /// Pieces of long answers that were passed to the connection.
     pieces: Cell<u32>,
     gone: Cell<u32>,
 }
 
-impl Node {
-    async fn new(map: &Map, id: NodeId, tls: Option<Tls>) -> Node {
+impl TestNode {
+    async fn new(map: &TestMap, id: NodeId, tls: Option<Tls>) -> TestNode {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a free port");
-        let known = Known {
+        let known = PeerIdentity {
             name: format!("node-{id}"),
             incarnation: Incarnation(1),
             address: listener.local_addr().expect("bound").to_string(),
         };
         map.0.borrow_mut().insert(id, known);
         let core = Core::new(options(id), map.clone(), tls, || 7);
-        let node = Node {
+        let node = TestNode {
             peers: Peers::new(core.clone()),
-            heard: Rc::default(),
+            events: Rc::default(),
         };
         spawn_local(accept(core.clone(), listener));
-        spawn_local(serve(core, node.heard.clone()));
+        spawn_local(serve(core, node.events.clone()));
         node
     }
 }
@@ -77,7 +79,7 @@ impl Node {
 fn options(id: NodeId) -> Options {
     Options {
         cluster: "larder".to_owned(),
-        me: Peer {
+        local: PeerInfo {
             node: id,
             incarnation: Incarnation(1),
             core: 0,
@@ -94,27 +96,27 @@ fn options(id: NodeId) -> Options {
     }
 }
 
-async fn serve(core: Rc<Core>, heard: Rc<Heard>) {
+async fn serve(core: Rc<Core>, events: Rc<NodeEvents>) {
     loop {
         match core.arrivals().next().await {
-            Incoming::Connected(..) => heard.connected.set(heard.connected.get() + 1),
-            Incoming::Ended(_, why) => heard.ended.borrow_mut().push(why),
+            Incoming::Connected(..) => events.connected.set(events.connected.get() + 1),
+            Incoming::Ended(_, why) => events.ended.borrow_mut().push(why),
             Incoming::Exchange(_, exchange) => {
                 let (number, _) = exchange.bytes.split_first_chunk().expect("a number");
-                heard
+                events
                     .exchanged
                     .borrow_mut()
                     .push(u64::from_le_bytes(*number));
             }
             Incoming::Replicate(..) => {}
             Incoming::Requests(requests, mut answering) => match &requests.batch[..] {
-                b"hold" => heard.held.borrow_mut().push(answering),
+                b"hold" => events.held.borrow_mut().push(answering),
                 b"drop" => drop(answering),
                 b"long" => {
-                    spawn_local(answer_long(answering, heard.clone()));
+                    spawn_local(send_long_reply(answering, events.clone()));
                 }
                 _ => answering
-                    .try_send(piece(Last::Whole, requests.batch))
+                    .try_send(piece(PieceStatus::Complete, requests.batch))
                     .expect("room"),
             },
         }
@@ -122,28 +124,28 @@ async fn serve(core: Rc<Core>, heard: Rc<Heard>) {
 }
 
 /// Sends ten times as many pieces as may be in flight.
-async fn answer_long(mut answering: Answering, heard: Rc<Heard>) {
+async fn send_long_reply(mut answering: Responder, events: Rc<NodeEvents>) {
     for number in 0..10 * PIECES_MAX {
         let last = if number + 1 == 10 * PIECES_MAX {
-            Last::Whole
+            PieceStatus::Complete
         } else {
-            Last::No
+            PieceStatus::Partial
         };
         let bytes = vec![number as u8; 20_000].into();
-        if answering.send(piece(last, bytes)).await == Err(NotSent::Gone) {
-            return heard.gone.set(heard.gone.get() + 1);
+        if answering.send(piece(last, bytes)).await == Err(SendError::Closed) {
+            return events.gone.set(events.gone.get() + 1);
         }
-        heard.pieces.set(heard.pieces.get() + 1);
+        events.pieces.set(events.pieces.get() + 1);
     }
 }
 
-fn piece(last: Last, bytes: bytes::Bytes) -> Piece {
+fn piece(last: PieceStatus, bytes: bytes::Bytes) -> Piece {
     let ends = match last {
-        Last::Whole => Ends::new(&[bytes.len()]),
-        _ => Ends::default(),
+        PieceStatus::Complete => ReplyEnds::new(&[bytes.len()]),
+        _ => ReplyEnds::default(),
     };
     Piece {
-        last,
+        status: last,
         moment: None,
         ends,
         bytes,
@@ -162,17 +164,17 @@ fn requests(text: &str) -> Requests {
     }
 }
 
-async fn asked(node: &Node, text: &str) -> Result<Answer, Failure> {
-    node.peers.ask(TWO, requests(text)).await
+async fn send_request(node: &TestNode, text: &str) -> Result<ResponseStream, Failure> {
+    node.peers.request(TWO, requests(text)).await
 }
 
-async fn answered(node: &Node, text: &str) -> Result<Option<Piece>, Failure> {
-    asked(node, text).await?.next().await
+async fn request_reply(node: &TestNode, text: &str) -> Result<Option<Piece>, Failure> {
+    send_request(node, text).await?.next().await
 }
 
 #[track_caller]
-fn check_not_done(told: Result<Option<Piece>, Failure>, words: &str) {
-    match told {
+fn check_not_done(result: Result<Option<Piece>, Failure>, words: &str) {
+    match result {
         Err(Failure::NotDone(why)) => assert!(why.contains(words), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -216,16 +218,16 @@ fn tls_signed_by(trusted: &Authority, signer: &Authority, name: &str) -> Tls {
 }
 
 /// Returns two nodes that trust each other, with or without TLS.
-async fn two(with_tls: bool) -> (Node, Node, Map) {
-    let (map, authority) = (Map::default(), Authority::new());
+async fn two(with_tls: bool) -> (TestNode, TestNode, TestMap) {
+    let (map, authority) = (TestMap::default(), Authority::new());
     let tls = |name| with_tls.then(|| tls(&authority, name));
-    let one = Node::new(&map, ONE, tls("node-1")).await;
-    let two = Node::new(&map, TWO, tls("node-2")).await;
+    let one = TestNode::new(&map, ONE, tls("node-1")).await;
+    let two = TestNode::new(&map, TWO, tls("node-2")).await;
     (one, two, map)
 }
 
 #[test]
-fn more_streams_than_may_be_open_go_over_one_connection_and_each_gets_its_own_answer() {
+fn excess_streams_share_one_connection_and_receive_their_own_replies() {
     for with_tls in [false, true] {
         local(async {
             let (one, two, _) = two(with_tls).await;
@@ -235,7 +237,7 @@ fn more_streams_than_may_be_open_go_over_one_connection_and_each_gets_its_own_an
                     let one = one.clone();
                     spawn_local(async move {
                         let text = format!("echo {number}");
-                        let mut answer = asked(&one, &text).await.expect("sent");
+                        let mut answer = send_request(&one, &text).await.expect("sent");
                         let piece = answer.next().await.expect("answered").expect("a piece");
                         assert_eq!(piece.bytes, text.as_bytes());
                         assert_eq!(answer.next().await, Ok(None));
@@ -245,14 +247,20 @@ fn more_streams_than_may_be_open_go_over_one_connection_and_each_gets_its_own_an
             for ask in asks {
                 ask.await.expect("answered");
             }
-            assert_eq!(two.heard.connected.get(), 1, "one connection");
-            assert!(one.peers.link(TWO).expect("it is there").peer().is_some());
+            assert_eq!(two.events.connected.get(), 1, "one connection");
+            assert!(
+                one.peers
+                    .link(TWO)
+                    .expect("the link exists")
+                    .peer()
+                    .is_some()
+            );
         });
     }
 }
 
 #[test]
-fn what_is_exchanged_keeps_its_order_among_small_and_large() {
+fn small_and_large_exchange_messages_stay_in_order() {
     for with_tls in [false, true] {
         local(async {
             let (one, two, _) = two(with_tls).await;
@@ -266,28 +274,28 @@ fn what_is_exchanged_keeps_its_order_among_small_and_large() {
                     conversation: 1,
                     bytes: bytes.into(),
                 };
-                link.exchange(message).expect("it is there");
+                link.exchange(message).expect("the link exists");
                 if number % 100 == 0 {
                     yield_now().await;
                 }
             }
-            until(|| two.heard.exchanged.borrow().len() == 2_000).await;
-            assert!(two.heard.exchanged.borrow().iter().copied().eq(0..2_000));
+            until(|| two.events.exchanged.borrow().len() == 2_000).await;
+            assert!(two.events.exchanged.borrow().iter().copied().eq(0..2_000));
             until(|| link.subscribed_until_ms() > 0).await;
         });
     }
 }
 
 #[test]
-fn a_slow_reader_holds_back_its_own_answer_and_no_other() {
+fn a_slow_reader_delays_only_its_own_reply() {
     local(async {
         let (one, two, _) = two(true).await;
-        let mut long = asked(&one, "long").await.expect("sent");
+        let mut long = send_request(&one, "long").await.expect("sent");
         for number in 0..20 {
-            let piece = answered(&one, &format!("echo {number}")).await;
+            let piece = request_reply(&one, &format!("echo {number}")).await;
             assert!(piece.expect("answered").is_some());
         }
-        assert_eq!(two.heard.pieces.get(), PIECES_MAX, "none was taken");
+        assert_eq!(two.events.pieces.get(), PIECES_MAX, "none was taken");
         let mut count = 0;
         while let Some(piece) = long.next().await.expect("answered") {
             assert!(piece.bytes.iter().all(|byte| *byte == count as u8));
@@ -296,21 +304,21 @@ fn a_slow_reader_holds_back_its_own_answer_and_no_other() {
         assert_eq!(count, 10 * PIECES_MAX);
 
         // Dropping the answer cancels it at the sender.
-        let long = asked(&one, "long").await.expect("sent");
-        answered(&one, "echo").await.expect("answered");
+        let long = send_request(&one, "long").await.expect("sent");
+        request_reply(&one, "echo").await.expect("answered");
         drop(long);
-        until(|| two.heard.gone.get() == 1).await;
+        until(|| two.events.gone.get() == 1).await;
     });
 }
 
 #[test]
-fn a_node_that_could_not_be_reached_is_tried_at_once_when_there_is_a_sign_of_it() {
+fn an_unreachable_node_is_retried_immediately_after_it_connects() {
     local(async {
         let (one, two, map) = two(false).await;
         let real = map.0.borrow()[&TWO].clone();
         let closed = format!("127.0.0.1:{}", larder_testing::free_port());
         let meet = |address: &str, life| {
-            let known = Known {
+            let known = PeerIdentity {
                 address: address.to_owned(),
                 incarnation: Incarnation(life),
                 ..real.clone()
@@ -320,15 +328,18 @@ fn a_node_that_could_not_be_reached_is_tried_at_once_when_there_is_a_sign_of_it(
         // Several failures make the backoff longer than the time between two lines of this test.
         for life in 2..6 {
             meet(&closed, life);
-            check_not_done(answered(&one, "echo").await, "refused");
+            check_not_done(request_reply(&one, "echo").await, "refused");
         }
         let lost = || matches!(one.peers.link(TWO), Err(Failure::NotDone(_)));
         until(lost).await;
         meet(&closed, 6);
-        assert!(one.peers.link(TWO).is_ok(), "a new life is tried at once");
-        check_not_done(answered(&one, "echo").await, "refused");
+        assert!(
+            one.peers.link(TWO).is_ok(),
+            "a new incarnation is contacted immediately"
+        );
+        check_not_done(request_reply(&one, "echo").await, "refused");
         until(lost).await;
-        one.peers.heard_from(TWO);
+        one.peers.record_contact(TWO);
         meet(&real.address, 6);
         assert!(one.peers.link(TWO).is_ok(), "it has connected to this one");
         drop(two);
@@ -336,116 +347,122 @@ fn a_node_that_could_not_be_reached_is_tried_at_once_when_there_is_a_sign_of_it(
 }
 
 #[test]
-fn an_answer_that_is_given_up_is_unknown() {
+fn an_abandoned_request_has_an_unknown_outcome() {
     local(async {
         let (one, _two, _) = two(false).await;
-        let told = answered(&one, "drop").await;
-        assert!(matches!(&told, Err(Failure::Unknown(why)) if why.contains("before its answer")));
-        assert!(answered(&one, "echo").await.is_ok(), "others go on");
+        let result = request_reply(&one, "drop").await;
+        assert!(matches!(&result, Err(Failure::Unknown(why)) if why.contains("before its answer")));
+        assert!(request_reply(&one, "echo").await.is_ok(), "others go on");
     });
 }
 
 #[test]
-fn a_cut_connection_leaves_what_was_sent_unknown_and_comes_back() {
+fn a_lost_connection_leaves_sent_requests_unknown_and_reconnects() {
     local(async {
         let (one, two, map) = two(true).await;
-        let address = map.known(TWO).expect("known").address;
+        let address = map.identity(TWO).expect("known").address;
         let proxy = Proxy::to(address);
         let through = proxy.address();
         if let Some(known) = map.0.borrow_mut().get_mut(&TWO) {
             known.address = through;
         }
-        let mut held = asked(&one, "hold").await.expect("sent");
-        answered(&one, "echo").await.expect("answered");
+        let mut held = send_request(&one, "hold").await.expect("sent");
+        request_reply(&one, "echo").await.expect("answered");
         proxy.cut();
         match held.next().await {
             Err(Failure::Unknown(why)) => assert!(why.contains("node node-2 at"), "{why}"),
             other => panic!("{other:?}"),
         }
-        assert_eq!(held.next().await, Ok(None), "told once");
-        check_not_done(answered(&one, "echo").await, "node-2");
-        until(|| !two.heard.ended.borrow().is_empty()).await;
+        assert_eq!(held.next().await, Ok(None), "the end is reported once");
+        check_not_done(request_reply(&one, "echo").await, "node-2");
+        until(|| !two.events.ended.borrow().is_empty()).await;
         proxy.heal();
-        while answered(&one, "echo").await.is_err() {
+        while request_reply(&one, "echo").await.is_err() {
             yield_now().await;
         }
-        assert_eq!(two.heard.connected.get(), 2);
+        assert_eq!(two.events.connected.get(), 2);
     });
 }
 
 #[test]
-fn another_authority_is_refused_and_told_what_to_do() {
+fn a_certificate_of_another_authority_is_rejected_with_advice() {
     local(async {
-        let (map, ours, theirs) = (Map::default(), Authority::new(), Authority::new());
-        let one = Node::new(&map, ONE, Some(tls(&ours, "node-1"))).await;
-        let _two = Node::new(&map, TWO, Some(tls(&theirs, "node-2"))).await;
+        let (map, ours, theirs) = (TestMap::default(), Authority::new(), Authority::new());
+        let one = TestNode::new(&map, ONE, Some(tls(&ours, "node-1"))).await;
+        let _two = TestNode::new(&map, TWO, Some(tls(&theirs, "node-2"))).await;
         check_not_done(
-            answered(&one, "echo").await,
-            "its certificate was signed by another authority than this node trusts; give all nodes certificates of one authority",
+            request_reply(&one, "echo").await,
+            "its certificate was signed by an authority that this node does not trust; give all nodes certificates of one authority",
         );
 
         // The other direction: the accepting node does not trust the connecting one.
-        let map = Map::default();
-        let one = Node::new(&map, ONE, Some(tls_signed_by(&ours, &theirs, "node-1"))).await;
-        let _two = Node::new(&map, TWO, Some(tls(&ours, "node-2"))).await;
-        let told = answered(&one, "echo").await.expect_err("refused");
+        let map = TestMap::default();
+        let one = TestNode::new(&map, ONE, Some(tls_signed_by(&ours, &theirs, "node-1"))).await;
+        let _two = TestNode::new(&map, TWO, Some(tls(&ours, "node-2"))).await;
+        let result = request_reply(&one, "echo").await.expect_err("refused");
         let words = "it does not trust the authority that signed this node's certificate";
-        assert!(told.to_string().contains(words), "{told}");
+        assert!(result.to_string().contains(words), "{result}");
     });
 }
 
 #[test]
-fn a_node_with_the_certificate_of_another_is_refused() {
+fn a_node_with_the_certificate_of_another_node_is_rejected() {
     local(async {
-        let (map, authority) = (Map::default(), Authority::new());
-        let one = Node::new(&map, ONE, Some(tls(&authority, "node-3"))).await;
-        let _two = Node::new(&map, TWO, Some(tls(&authority, "node-2"))).await;
-        let told = answered(&one, "echo").await;
-        check_not_done(told, "your certificate names neither node-1 nor 127.0.0.1");
+        let (map, authority) = (TestMap::default(), Authority::new());
+        let one = TestNode::new(&map, ONE, Some(tls(&authority, "node-3"))).await;
+        let _two = TestNode::new(&map, TWO, Some(tls(&authority, "node-2"))).await;
+        let result = request_reply(&one, "echo").await;
+        check_not_done(
+            result,
+            "your certificate names neither node-1 nor 127.0.0.1",
+        );
 
-        let map = Map::default();
-        let one = Node::new(&map, ONE, Some(tls(&authority, "node-1"))).await;
-        let _two = Node::new(&map, TWO, Some(tls(&authority, "node-3"))).await;
-        check_not_done(answered(&one, "echo").await, "names another node or host");
+        let map = TestMap::default();
+        let one = TestNode::new(&map, ONE, Some(tls(&authority, "node-1"))).await;
+        let _two = TestNode::new(&map, TWO, Some(tls(&authority, "node-3"))).await;
+        check_not_done(
+            request_reply(&one, "echo").await,
+            "names another node or host",
+        );
 
         // A certificate for the node's host is accepted as well.
-        let map = Map::default();
-        let one = Node::new(&map, ONE, Some(tls(&authority, "127.0.0.1"))).await;
-        let _two = Node::new(&map, TWO, Some(tls(&authority, "127.0.0.1"))).await;
-        assert!(answered(&one, "echo").await.is_ok());
+        let map = TestMap::default();
+        let one = TestNode::new(&map, ONE, Some(tls(&authority, "127.0.0.1"))).await;
+        let _two = TestNode::new(&map, TWO, Some(tls(&authority, "127.0.0.1"))).await;
+        assert!(request_reply(&one, "echo").await.is_ok());
     });
 }
 
 #[test]
-fn tls_on_one_side_only_is_told() {
+fn tls_on_only_one_side_is_reported() {
     local(async {
-        let (map, authority) = (Map::default(), Authority::new());
-        let one = Node::new(&map, ONE, Some(tls(&authority, "node-1"))).await;
-        let _two = Node::new(&map, TWO, None).await;
-        let told = answered(&one, "echo").await.expect_err("refused");
-        assert!(matches!(told, Failure::NotDone(_)), "{told}");
+        let (map, authority) = (TestMap::default(), Authority::new());
+        let one = TestNode::new(&map, ONE, Some(tls(&authority, "node-1"))).await;
+        let _two = TestNode::new(&map, TWO, None).await;
+        let result = request_reply(&one, "echo").await.expect_err("refused");
+        assert!(matches!(result, Failure::NotDone(_)), "{result}");
 
-        let map = Map::default();
-        let one = Node::new(&map, ONE, None).await;
-        let _two = Node::new(&map, TWO, Some(tls(&authority, "node-2"))).await;
-        check_not_done(answered(&one, "echo").await, "TLS on one side only");
+        let map = TestMap::default();
+        let one = TestNode::new(&map, ONE, None).await;
+        let _two = TestNode::new(&map, TWO, Some(tls(&authority, "node-2"))).await;
+        check_not_done(request_reply(&one, "echo").await, "TLS on one side only");
     });
 }
 
 #[test]
-fn strangers_are_refused_and_nobody_is_asked_who_is_no_member() {
+fn connections_from_and_to_non_members_are_rejected() {
     local(async {
         let (one, _two, map) = two(false).await;
         check_not_done(
             one.peers
-                .ask(NodeId(9), requests("echo"))
+                .request(NodeId(9), requests("echo"))
                 .await
                 .map(|_| None),
-            "node 9 is no member",
+            "node 9 is not a member",
         );
-        let stranger = Node::new(&map, NodeId(3), None).await;
+        let stranger = TestNode::new(&map, NodeId(3), None).await;
         map.0.borrow_mut().remove(&NodeId(3));
-        let told = answered(&stranger, "echo").await;
-        check_not_done(told, "refuses this node: node 3 is no member");
+        let result = request_reply(&stranger, "echo").await;
+        check_not_done(result, "rejects this node: node 3 is not a member");
     });
 }

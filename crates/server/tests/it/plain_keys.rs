@@ -1,14 +1,14 @@
 //! Plain keys, which contain no `:` or `|`, and keys that begin with a zero byte hold strings and objects like all
 //! others.
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, TIMELINE};
 use crate::support::TestServer;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
-fn a_plain_key_holds_a_text() {
+fn a_plain_key_stores_text() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -57,12 +57,12 @@ fn a_plain_key_holds_a_text() {
                 ("DBSIZE", ":100"),
             ],
         );
-        assert!(client.ask("RANGE hotel inn").contains("names no table"));
+        assert!(client.call("RANGE hotel inn").contains("names no table"));
     }
 }
 
 #[test]
-fn any_bytes_are_a_key() {
+fn keys_may_contain_any_bytes() {
     let long = "k".repeat(60_000);
     for server in servers() {
         let mut client = Client::connect(&server);
@@ -72,25 +72,25 @@ fn any_bytes_are_a_key() {
         ];
         for (number, key) in keys.iter().enumerate() {
             let value = number.to_string();
-            assert_eq!(client.ask_words(&["SET", key, &value]), "+OK", "{key:?}");
+            assert_eq!(client.call_words(&["SET", key, &value]), "+OK", "{key:?}");
         }
         for (number, key) in keys.iter().enumerate() {
             let value = number.to_string();
             let reply = format!("${}|{value}", value.len());
-            assert_eq!(client.ask_words(&["GET", key]), reply, "{key:?}");
-            assert_eq!(client.ask_words(&["EXISTS", key]), ":1", "{key:?}");
+            assert_eq!(client.call_words(&["GET", key]), reply, "{key:?}");
+            assert_eq!(client.call_words(&["EXISTS", key]), ":1", "{key:?}");
         }
         let mut all = vec!["MGET"];
         all.extend(keys);
-        assert!(!client.ask_words(&all).contains("$-1"));
+        assert!(!client.call_words(&all).contains("$-1"));
         for key in keys {
-            assert_eq!(client.ask_words(&["DEL", key]), ":1", "{key:?}");
+            assert_eq!(client.call_words(&["DEL", key]), ":1", "{key:?}");
         }
     }
 }
 
 #[test]
-fn a_key_that_begins_with_a_zero_byte_holds_any_value() {
+fn a_key_that_begins_with_a_zero_byte_stores_any_value() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for (words, reply) in [
@@ -136,58 +136,58 @@ fn a_key_that_begins_with_a_zero_byte_holds_any_value() {
             ),
             (&["DEL", "\0a", "\0\0:j", "\0none"], ":2"),
         ] {
-            assert_eq!(client.ask_words(words), reply, "{words:?}");
+            assert_eq!(client.call_words(words), reply, "{words:?}");
         }
         // A change of the watched key by another client aborts EXEC. A change of the key without the zero byte does
         // not.
         for (key, reply) in [("\0b", "*-1"), ("b", "*1|$1|5")] {
-            client.ask_words(&["SET", "\0b", "5"]);
-            assert_eq!(client.ask_words(&["WATCH", "\0b"]), "+OK");
-            assert_eq!(other.ask_words(&["SET", key, "6"]), "+OK");
+            client.call_words(&["SET", "\0b", "5"]);
+            assert_eq!(client.call_words(&["WATCH", "\0b"]), "+OK");
+            assert_eq!(other.call_words(&["SET", key, "6"]), "+OK");
             client.check("MULTI", "+OK");
-            assert_eq!(client.ask_words(&["GET", "\0b"]), "+QUEUED");
-            assert_eq!(client.ask("EXEC"), reply);
+            assert_eq!(client.call_words(&["GET", "\0b"]), "+QUEUED");
+            assert_eq!(client.call("EXEC"), reply);
         }
         let mut feed = Client::connect(&server);
-        feed.ask_words(&["SUBSCRIBE", "__keyspace@0__:\0b"]);
-        client.ask_words(&["SET", "b", "7"]);
-        client.ask_words(&["SET", "\0b", "7"]);
+        feed.call_words(&["SUBSCRIBE", "__keyspace@0__:\0b"]);
+        client.call_words(&["SET", "b", "7"]);
+        client.call_words(&["SET", "\0b", "7"]);
         let message = "*3|$7|message|$17|__keyspace@0__:\0b|$3|set";
         assert_eq!(feed.reply(), message);
         client.check("CONFIG SET notify-keyspace-events KEA", "+OK");
         let mut events = Client::connect(&server);
-        let subscribed = events.ask_words(&["PSUBSCRIBE", "__keyevent@0__:del", "*:\0b"]);
+        let subscribed = events.call_words(&["PSUBSCRIBE", "__keyevent@0__:del", "*:\0b"]);
         assert!(subscribed.starts_with("*3|$10|psubscribe|"), "{subscribed}");
         events.reply();
-        client.ask_words(&["DEL", "\0b"]);
-        let mut told = [events.reply(), events.reply()];
-        told.sort_unstable();
+        client.call_words(&["DEL", "\0b"]);
+        let mut text = [events.reply(), events.reply()];
+        text.sort_unstable();
         assert!(
-            told[1].ends_with("|$17|__keyspace@0__:\0b|$3|del"),
-            "{told:?}"
+            text[1].ends_with("|$17|__keyspace@0__:\0b|$3|del"),
+            "{text:?}"
         );
         assert!(
-            told[0].ends_with("|$18|__keyevent@0__:del|$2|\0b"),
-            "{told:?}"
+            text[0].ends_with("|$18|__keyevent@0__:del|$2|\0b"),
+            "{text:?}"
         );
         let mut caching = Client::resp3(server.server().resp_addr());
         caching.check("CLIENT TRACKING ON", "+OK");
-        assert_eq!(caching.ask_words(&["GET", "\0b"]), "_");
-        client.ask_words(&["SET", "\0b", "8"]);
+        assert_eq!(caching.call_words(&["GET", "\0b"]), "_");
+        client.call_words(&["SET", "\0b", "8"]);
         assert_eq!(caching.reply(), ">2|$10|invalidate|*1|$2|\0b");
     }
 }
 
 /// The longest key can hold a value of each kind, although its row's key may be three bytes longer.
 #[test]
-fn the_longest_key_takes_a_value_of_each_kind() {
+fn a_key_of_maximum_length_stores_a_value_of_each_kind() {
     for server in servers() {
         let mut client = Client::connect(&server);
         for separator in ["", ":"] {
             let longest = format!("k{separator}").repeat(65_533)[..65_533].to_owned();
             let longer = format!("{longest}x");
-            assert_eq!(client.ask_words(&["SET", &longest, "text"]), "+OK");
-            assert_eq!(client.ask_words(&["HSET", "hash", "f", "v"]), ":1");
+            assert_eq!(client.call_words(&["SET", &longest, "text"]), "+OK");
+            assert_eq!(client.call_words(&["HSET", "hash", "f", "v"]), ":1");
             for words in [
                 &["SET", &longer, "v"][..],
                 &["HSET", &longer, "f", "v"],
@@ -195,12 +195,12 @@ fn the_longest_key_takes_a_value_of_each_kind() {
                 &["COPY", "hash", &longer, "REPLACE"],
                 &["COPY", &longest, &longer],
             ] {
-                let reply = client.ask_words(words);
+                let reply = client.call_words(words);
                 assert_eq!(reply, "-ERR the key has 65534 bytes; 65533 are allowed");
             }
-            assert_eq!(client.ask_words(&["GET", &longest]), "$4|text");
-            assert_eq!(client.ask_words(&["RENAME", "hash", &longest]), "+OK");
-            assert_eq!(client.ask_words(&["HGET", &longest, "f"]), "$1|v");
+            assert_eq!(client.call_words(&["GET", &longest]), "$4|text");
+            assert_eq!(client.call_words(&["RENAME", "hash", &longest]), "+OK");
+            assert_eq!(client.call_words(&["HGET", &longest, "f"]), "$1|v");
             for (words, reply) in [
                 (&["MGET", "none", &longer][..], "*2|$-1|$-1"),
                 (&["EXISTS", &longest, &longer], ":1"),
@@ -209,14 +209,14 @@ fn the_longest_key_takes_a_value_of_each_kind() {
                 (&["HDEL", &longer, "f"], ":0"),
                 (&["DEL", &longer, &longest], ":1"),
             ] {
-                assert_eq!(client.ask_words(words), reply, "{}", words[0]);
+                assert_eq!(client.call_words(words), reply, "{}", words[0]);
             }
         }
     }
 }
 
 #[test]
-fn a_plain_key_holds_a_text_or_an_object_and_never_both() {
+fn a_plain_key_stores_either_text_or_an_object() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -250,7 +250,7 @@ fn a_plain_key_holds_a_text_or_an_object_and_never_both() {
 }
 
 #[test]
-fn a_plain_key_is_not_the_store_or_table_of_its_name() {
+fn a_plain_key_is_distinct_from_a_store_or_table_of_the_same_name() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.create("timeline", TIMELINE);
@@ -279,7 +279,7 @@ fn a_plain_key_is_not_the_store_or_table_of_its_name() {
 }
 
 #[test]
-fn plain_keys_are_walked_in_order_with_the_others() {
+fn plain_keys_are_scanned_in_order_with_other_keys() {
     for threads in [1, 2] {
         let server = TestServer::with(|config| config.server.threads = threads);
         let mut client = Client::connect(&server);
@@ -302,7 +302,7 @@ fn plain_keys_are_walked_in_order_with_the_others() {
         }
         let (mut cursor, mut found) = ("0".to_owned(), 0);
         loop {
-            let page = client.ask(&format!("SCAN {cursor} MATCH page* COUNT 7"));
+            let page = client.call(&format!("SCAN {cursor} MATCH page* COUNT 7"));
             found += page.matches("$6|page").count();
             cursor = page.split('|').nth(2).expect("a cursor").to_owned();
             if cursor == "0" {
@@ -314,7 +314,7 @@ fn plain_keys_are_walked_in_order_with_the_others() {
 }
 
 #[test]
-fn plain_keys_are_watched_and_subscribed_to() {
+fn plain_keys_support_watch_and_subscriptions() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for (line, reply) in [
@@ -362,7 +362,7 @@ fn plain_keys_are_watched_and_subscribed_to() {
 }
 
 #[test]
-fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
+fn plain_keys_survive_a_restart_with_another_number_of_threads() {
     let [server, _] = servers();
     let mut server = server;
     let mut client = Client::connect(&server);
@@ -380,7 +380,7 @@ fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
             client.check(&format!("GET key{number}"), &reply);
             client.check(&format!("HGET hash{number} f"), &reply);
             client.check(&format!("GET \0zero:{number}"), &reply);
-            assert_ne!(client.ask(&format!("TTL key{number}")), ":-1");
+            assert_ne!(client.call(&format!("TTL key{number}")), ":-1");
         }
         client.check("DBSIZE", ":220");
     }
@@ -388,7 +388,7 @@ fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
 
 /// A command that is rejected or has no effect changes nothing and aborts no transaction.
 #[test]
-fn refused_writes_leave_an_object_as_it_was_and_unmarked() {
+fn rejected_writes_leave_an_object_unchanged_and_unmarked() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         client.check("HSET h f v", ":1");
@@ -402,7 +402,7 @@ fn refused_writes_leave_an_object_as_it_was_and_unmarked() {
             ("SET h v IFEQ", "-ERR syntax error"),
             (
                 "SET h v IFDEQ v",
-                "-ERR a digest is 16 hexadecimal digits, as DIGEST answers them",
+                "-ERR a digest is 16 hexadecimal digits, as returned by DIGEST",
             ),
             ("SETEX h 0 v", "-ERR invalid expire time in 'setex' command"),
             (
@@ -450,7 +450,7 @@ fn refused_writes_leave_an_object_as_it_was_and_unmarked() {
             other.check(line, reply);
             client.check("MULTI", "+OK");
             client.check("HGETALL h", "+QUEUED");
-            assert_eq!(client.ask("EXEC"), "*1|*2|$1|f|$1|v", "{line}");
+            assert_eq!(client.call("EXEC"), "*1|*2|$1|f|$1|v", "{line}");
         }
     }
 }

@@ -3,21 +3,21 @@
 
 use std::net::SocketAddr;
 
-use crate::redis_words::servers;
+use crate::redis_compatibility::servers;
 use crate::resp::{Client, request};
 
 /// Returns the messages that one client receives for each line of another client, with the replies of both.
-fn story(addr: SocketAddr, feed_lines: &[&str], lines: &[&str]) -> Vec<String> {
+fn run_scenario(addr: SocketAddr, feed_lines: &[&str], lines: &[&str]) -> Vec<String> {
     let (mut feed, mut client) = (Client::resp3(addr), Client::resp3(addr));
-    client.ask("FLUSHALL");
+    client.call("FLUSHALL");
     client.check("CONFIG SET notify-keyspace-events KEA", "+OK");
-    let mut all: Vec<String> = feed_lines.iter().map(|line| feed.ask(line)).collect();
+    let mut all: Vec<String> = feed_lines.iter().map(|line| feed.call(line)).collect();
     for line in lines {
-        let reply = client.ask(line);
-        let mut heard = feed.until_pong();
+        let reply = client.call(line);
+        let mut frames = feed.frames_before_pong();
         // Redis reports the two keys of RENAME in the opposite order.
-        heard.sort();
-        all.push(format!("{line}: {reply} {heard:#?}"));
+        frames.sort();
+        all.push(format!("{line}: {reply} {frames:#?}"));
     }
     all
 }
@@ -28,11 +28,11 @@ fn check_as_in_redis(feed_lines: &[&str], lines: &[&str]) {
         return;
     };
     let addr = redis.address().parse().expect("an address");
-    let expected = story(addr, feed_lines, lines);
+    let expected = run_scenario(addr, feed_lines, lines);
     for server in servers() {
-        let told = story(server.server().resp_addr(), feed_lines, lines);
-        for (told, expected) in told.iter().zip(&expected) {
-            assert_eq!(told, expected);
+        let actual = run_scenario(server.server().resp_addr(), feed_lines, lines);
+        for (actual, expected) in actual.iter().zip(&expected) {
+            assert_eq!(actual, expected);
         }
     }
 }
@@ -79,19 +79,19 @@ fn a_subscription_ends_with_unsubscribe() {
         feed.check("SUBSCRIBE a", "*3|$9|subscribe|$1|a|:1");
         drop(feed);
         crate::support::until("the subscription ends", || {
-            writer.ask("PUBLISH a 4") == ":0"
+            writer.call("PUBLISH a 4") == ":0"
         });
     }
 }
 
 /// A client that receives a message can read all writes that its sender made before it.
 #[test]
-fn a_message_does_not_overtake_the_writes_before_it() {
+fn a_message_arrives_after_earlier_writes_are_visible() {
     for server in servers() {
         let addr = server.server().resp_addr();
         let (mut feed, mut reader, mut writer) =
             (Client::resp3(addr), Client::to(addr), Client::to(addr));
-        feed.ask("SUBSCRIBE ready");
+        feed.call("SUBSCRIBE ready");
         for round in 0..50 {
             let mut lines = Vec::new();
             for key in ["t|a", "u|b", "plain"] {
@@ -168,12 +168,12 @@ fn events_have_the_names_of_redis() {
 }
 
 #[test]
-fn keys_whose_time_has_come_are_reported_as_expired() {
+fn expired_keys_are_reported() {
     for server in servers() {
         let addr = server.server().resp_addr();
         let (mut feed, mut writer) = (Client::resp3(addr), Client::to(addr));
         writer.check("CONFIG SET notify-keyspace-events Ex", "+OK");
-        feed.ask("SUBSCRIBE __keyevent@0__:expired");
+        feed.call("SUBSCRIBE __keyevent@0__:expired");
         for key in ["t|a", "plain"] {
             writer.check(&format!("SET {key} v PX 1"), "+OK");
             assert_eq!(
@@ -192,13 +192,13 @@ fn keys_whose_time_has_come_are_reported_as_expired() {
 
 /// Without keyspace events, the channel of a key reports whether the row exists.
 #[test]
-fn the_channel_of_a_key_carries_events_if_they_are_selected() {
+fn selected_events_are_published_on_the_channel_of_their_key() {
     for server in servers() {
         let addr = server.server().resp_addr();
         let (mut feed, mut writer) = (Client::resp3(addr), Client::to(addr));
         writer.create("posts", "posts|<author> = count post|<author>|<time>");
-        feed.ask("SUBSCRIBE __keyspace@0__:t|a");
-        feed.ask("SUBSCRIBE __keyspace@0__:posts|bob");
+        feed.call("SUBSCRIBE __keyspace@0__:t|a");
+        feed.call("SUBSCRIBE __keyspace@0__:posts|bob");
         let message = |key: &str, event: &str| {
             format!(
                 ">3|$7|message|${}|__keyspace@0__:{key}|${}|{event}",
@@ -207,41 +207,41 @@ fn the_channel_of_a_key_carries_events_if_they_are_selected() {
             )
         };
         writer.check("INCR t|a", ":1");
-        assert_eq!(feed.until_pong(), [message("t|a", "set")]);
+        assert_eq!(feed.frames_before_pong(), [message("t|a", "set")]);
         writer.check("CONFIG SET notify-keyspace-events KA", "+OK");
         writer.check("INCR t|a", ":2");
         writer.check("SET post|bob|1 x", "+OK");
-        let mut heard = feed.until_pong();
-        heard.sort();
+        let mut frames = feed.frames_before_pong();
+        frames.sort();
         let mut expected = [message("t|a", "incrby"), message("posts|bob", "set")];
         expected.sort();
-        assert_eq!(heard, expected);
+        assert_eq!(frames, expected);
     }
 }
 
 /// A core matches a message with all patterns in one turn.
 #[test]
-fn patterns_that_take_too_long_to_match_are_refused() {
+fn expensive_patterns_are_rejected() {
     let heavy = |number: usize| format!("*{number}{}*", "?".repeat(4000));
     for server in servers() {
         let addr = server.server().resp_addr();
         let (mut feed, mut other) = (Client::resp3(addr), Client::resp3(addr));
         for number in 0..4 {
-            feed.ask_words(&["PSUBSCRIBE", &heavy(number)]);
+            feed.call_words(&["PSUBSCRIBE", &heavy(number)]);
         }
         feed.send(&request(&["PSUBSCRIBE", "light*", &heavy(4)]));
         let refused = feed.reply();
         assert!(refused.contains("too long to match"), "{refused}");
         other.check("PUBSUB NUMPAT", ":4");
         // A pattern with several subscribers is matched once.
-        let subscribed = other.ask_words(&["PSUBSCRIBE", &heavy(0)]);
+        let subscribed = other.call_words(&["PSUBSCRIBE", &heavy(0)]);
         assert!(subscribed.starts_with(">3|$10|psubscribe|"), "{subscribed}");
-        feed.ask_words(&["PUNSUBSCRIBE", &heavy(1)]);
-        let subscribed = feed.ask_words(&["PSUBSCRIBE", &heavy(4)]);
+        feed.call_words(&["PUNSUBSCRIBE", &heavy(1)]);
+        let subscribed = feed.call_words(&["PSUBSCRIBE", &heavy(4)]);
         assert!(subscribed.starts_with(">3|$10|psubscribe|"), "{subscribed}");
         let channel = "c".repeat(70_000);
         for words in [&["PUBLISH", &channel, "m"][..], &["SUBSCRIBE", &channel]] {
-            let refused = other.ask_words(words);
+            let refused = other.call_words(words);
             assert_eq!(
                 refused,
                 "-ERR the channel's name has 70000 bytes; 65600 are allowed"

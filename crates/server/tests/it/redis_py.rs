@@ -8,49 +8,49 @@ use larder_protocol::config::ClusterMode;
 use crate::resp::server_with;
 
 #[test]
-fn redis_py_is_content() {
-    runs("tests/it/redis_py.py", ClusterMode::Off);
+fn redis_py_works() {
+    run_script("tests/it/redis_py.py", ClusterMode::Off);
 }
 
 #[test]
 fn redis_py_locks_ranks_and_reads_sets() {
-    runs("tests/it/redis_py_families.py", ClusterMode::Off);
+    run_script("tests/it/redis_py_families.py", ClusterMode::Off);
 }
 
 #[test]
-fn the_cache_of_redis_py_is_fresh_for_rows_and_for_what_joins_compute() {
-    runs("tests/it/redis_py_caching.py", ClusterMode::Off);
+fn the_client_side_cache_of_redis_py_is_fresh_for_rows_and_outputs() {
+    run_script("tests/it/redis_py_caching.py", ClusterMode::Off);
 }
 
 #[test]
 fn redis_py_uses_hashes_and_documents() {
-    runs("tests/it/objects/stock.py", ClusterMode::Off);
+    run_script("tests/it/objects/stock.py", ClusterMode::Off);
 }
 
 #[test]
-fn search_helpers_of_redis_py_are_content() {
-    runs("tests/it/spaces/redis_py.py", ClusterMode::Off);
+fn search_helpers_of_redis_py_work() {
+    run_script("tests/it/spaces/redis_py.py", ClusterMode::Off);
 }
 
 #[test]
-fn redis_py_as_a_client_of_a_cluster_is_content_with_one_node() {
-    runs("tests/it/cluster_clients/cluster.py", ClusterMode::One);
+fn the_cluster_client_of_redis_py_works_with_one_node() {
+    run_script("tests/it/cluster_clients/cluster.py", ClusterMode::One);
 }
 
-fn runs(script: &str, mode: ClusterMode) {
+fn run_script(script: &str, mode: ClusterMode) {
     for threads in [1, 2] {
         let server = server_with(|config| {
             config.server.threads = threads;
             config.cluster.mode = mode;
         });
-        is_content(script, server.server().resp_addr().port());
+        check_script(script, server.server().resp_addr().port());
     }
 }
 
 /// Runs a redis-py script against a server, and checks that it succeeds.
-fn is_content(script: &str, port: u16) {
+fn check_script(script: &str, port: u16) {
     let Some(python) = python() else {
-        return larder_testing::missing("redis-py");
+        return larder_testing::report_missing("redis-py");
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
     let output = Command::new(python)
@@ -58,9 +58,9 @@ fn is_content(script: &str, port: u16) {
         .arg(port.to_string())
         .output();
     let output = output.expect("python runs");
-    let told = String::from_utf8_lossy(&output.stdout);
+    let reply = String::from_utf8_lossy(&output.stdout);
     let wrong = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(told.trim(), "content", "{wrong}");
+    assert_eq!(reply.trim(), "content", "{wrong}");
 }
 
 /// Returns the Python interpreter that has redis-py, if it is installed.

@@ -59,17 +59,17 @@ impl Client {
     /// request is unknown.
     pub fn reply_or_end(&mut self) -> Option<String> {
         let frame = wire::frame(&mut self.stream);
-        frame.ok().map(|frame| wire::shown(&frame))
+        frame.ok().map(|frame| wire::format_frame(&frame))
     }
 
-    pub fn ask(&mut self, line: &str) -> String {
+    pub fn call(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         self.send(&request(&words));
         self.reply()
     }
 
     /// Sends words that may contain spaces, and returns the reply.
-    pub fn ask_words(&mut self, words: &[&str]) -> String {
+    pub fn call_words(&mut self, words: &[&str]) -> String {
         self.send(&request(words));
         self.reply()
     }
@@ -77,12 +77,12 @@ impl Client {
     /// Opens a connection with RESP3.
     pub fn resp3(addr: SocketAddr) -> Client {
         let mut client = Client::to(addr);
-        assert!(client.ask("HELLO 3").starts_with('%'));
+        assert!(client.call("HELLO 3").starts_with('%'));
         client
     }
 
     /// Returns the frames that arrive before the reply to a PING.
-    pub fn until_pong(&mut self) -> Vec<String> {
+    pub fn frames_before_pong(&mut self) -> Vec<String> {
         self.send(&request(&["PING"]));
         let mut frames = Vec::new();
         loop {
@@ -96,7 +96,7 @@ impl Client {
 
     #[track_caller]
     pub fn check(&mut self, line: &str, expected: &str) {
-        assert_eq!(self.ask(line), expected, "{line}");
+        assert_eq!(self.call(line), expected, "{line}");
     }
 
     #[track_caller]
@@ -108,7 +108,7 @@ impl Client {
     /// Returns the value of a line in a section of INFO.
     #[track_caller]
     pub fn info(&mut self, section: &str, name: &str) -> String {
-        let info = self.ask(&format!("INFO {section}"));
+        let info = self.call(&format!("INFO {section}"));
         let mut lines = info.lines();
         let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {name} in {info}"))
@@ -117,12 +117,12 @@ impl Client {
 
     /// Returns a number in a section of INFO.
     #[track_caller]
-    pub fn figure(&mut self, section: &str, name: &str) -> u64 {
+    pub fn info_number(&mut self, section: &str, name: &str) -> u64 {
         self.info(section, name).parse().expect("a number")
     }
 
     /// Returns everything that arrives until the server closes the connection.
-    pub fn rest(&mut self) -> String {
+    pub fn read_to_end(&mut self) -> String {
         let mut bytes = Vec::new();
         // A reset is as good an end of the connection as a close.
         let _ = self.stream.read_to_end(&mut bytes);
@@ -151,7 +151,7 @@ fn server() -> TestServer {
 }
 
 #[test]
-fn lookups_answer_value_nil_or_why_not() {
+fn lookups_return_a_value_nil_or_an_error() {
     let server = server();
     let mut client = Client::connect(&server);
     client.check("GET s:k1", "$1|v");
@@ -161,7 +161,7 @@ fn lookups_answer_value_nil_or_why_not() {
     client.check("GET x:k1", "$-1");
     client.check(
         "STORE.INFO x",
-        "-NOSTORE no store is named 'x'; STORE.LIST lists those there are",
+        "-NOSTORE no store is named 'x'; STORE.LIST lists all stores",
     );
     client.check("GET plain", "$-1");
     client.check("MGET s:k1 s:none s:k2", "*3|$1|v|$-1|$1|v");
@@ -177,12 +177,12 @@ fn lookups_answer_value_nil_or_why_not() {
     client.check("DBSIZE", ":100");
     client.check("STORE.LIST", "*1|$1|s");
     client.check("STORE.VERSION s", ":1");
-    assert!(client.ask("STORE.INFO s").contains("$7|records|:100"));
-    assert!(client.ask("STORE.VERSION x").starts_with("-NOSTORE"));
+    assert!(client.call("STORE.INFO s").contains("$7|records|:100"));
+    assert!(client.call("STORE.VERSION x").starts_with("-NOSTORE"));
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_whatever_they_are() {
+fn pipelined_replies_are_in_the_order_of_their_requests() {
     let server = server();
     let mut client = Client::connect(&server);
     let mut bytes = Vec::new();
@@ -208,7 +208,7 @@ fn pipelined_requests_are_answered_in_order_whatever_they_are() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_in_redis_words() {
+fn unsupported_requests_return_the_errors_of_redis() {
     let server = server();
     let mut client = Client::connect(&server);
     client.check(
@@ -240,12 +240,12 @@ fn what_is_not_served_is_refused_in_redis_words() {
     );
     assert!(
         client
-            .ask("CONFIG SET maxmemory 1")
+            .call("CONFIG SET maxmemory 1")
             .starts_with("-ERR CONFIG SET is not supported")
     );
     assert!(
         client
-            .ask("AUTH x")
+            .call("AUTH x")
             .starts_with("-ERR AUTH <password> called without any password")
     );
 }
@@ -254,7 +254,7 @@ fn what_is_not_served_is_refused_in_redis_words() {
 fn hello_switches_the_protocol_and_reset_switches_back() {
     let server = server();
     let mut client = Client::connect(&server);
-    assert!(client.ask("HELLO 3").starts_with("%7|$6|server|$5|redis"));
+    assert!(client.call("HELLO 3").starts_with("%7|$6|server|$5|redis"));
     client.check("GET s:none", "_");
     client.check("CONFIG GET maxmemor?", "%1|$9|maxmemory|$1|0");
     client.check("RESET", "+RESET");
@@ -263,28 +263,28 @@ fn hello_switches_the_protocol_and_reset_switches_back() {
     client.check("HELLO 4", "-NOPROTO unsupported protocol version");
     client.check("CLIENT SETNAME me", "+OK");
     client.check("CLIENT GETNAME", "$2|me");
-    assert!(client.ask("CLIENT LIST").contains("name=me"));
-    assert!(client.ask("COMMAND COUNT").starts_with(':'));
-    let docs = client.ask("COMMAND DOCS get");
+    assert!(client.call("CLIENT LIST").contains("name=me"));
+    assert!(client.call("COMMAND COUNT").starts_with(':'));
+    let docs = client.call("COMMAND DOCS get");
     assert!(docs.contains("summary") && docs.contains("complexity"));
     assert!(
         client
-            .ask("COMMAND INFO get nosuch")
+            .call("COMMAND INFO get nosuch")
             .contains("|$3|get|:2|")
     );
     client.check("COMMAND GETKEYS MGET a:1 b:2", "*2|$3|a:1|$3|b:2");
-    assert!(client.ask("INFO").contains("connected_clients:1"));
+    assert!(client.call("INFO").contains("connected_clients:1"));
     assert!(
         client
-            .ask("INFO commandstats")
+            .call("INFO commandstats")
             .contains("cmdstat_get:calls=2")
     );
     client.check("QUIT", "+OK");
-    assert_eq!(client.rest(), "");
+    assert_eq!(client.read_to_end(), "");
 }
 
 #[test]
-fn a_password_is_asked_for_and_long_requests_wait_for_it() {
+fn long_requests_require_authentication() {
     let server = TestServer::with(|config| config.server.password = "secret".to_owned());
     let mut client = Client::connect(&server);
     client.check("GET s:k1", "-NOAUTH Authentication required.");
@@ -295,17 +295,17 @@ fn a_password_is_asked_for_and_long_requests_wait_for_it() {
     client.check("AUTH default secret", "+OK");
     client.check("PING", "+PONG");
     let mut client = Client::connect(&server);
-    assert!(client.ask("HELLO 3 AUTH default secret").starts_with('%'));
+    assert!(client.call("HELLO 3 AUTH default secret").starts_with('%'));
     let mut client = Client::connect(&server);
     client.send(b"*100\r\n");
     assert_eq!(
-        client.rest(),
+        client.read_to_end(),
         "-ERR Protocol error: invalid multibulk length\r\n"
     );
 }
 
 #[test]
-fn malformed_bytes_end_the_connection_after_the_replies_before_them() {
+fn malformed_bytes_close_the_connection_after_earlier_replies() {
     let server = server();
     for (bytes, error) in [
         (&b"*1\r\n!3\r\nGET\r\n"[..], "expected '$', got '!'"),
@@ -316,7 +316,7 @@ fn malformed_bytes_end_the_connection_after_the_replies_before_them() {
         let mut client = Client::connect(&server);
         client.send(&[b"PING\r\n", bytes].concat());
         assert_eq!(
-            client.rest(),
+            client.read_to_end(),
             format!("+PONG\r\n-ERR Protocol error: {error}\r\n")
         );
     }
@@ -334,7 +334,7 @@ fn malformed_bytes_end_the_connection_after_the_replies_before_them() {
 }
 
 #[test]
-fn a_large_request_is_put_together_from_its_pieces() {
+fn a_large_request_is_assembled_from_several_reads() {
     let server = server();
     let mut client = Client::connect(&server);
     let large = "x".repeat(3 << 20);
@@ -354,7 +354,7 @@ fn a_large_request_is_put_together_from_its_pieces() {
 }
 
 #[test]
-fn silent_connections_do_not_keep_others_from_being_served() {
+fn idle_connections_do_not_block_others() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     // Both ends of every connection are in this process, as are the other tests. Enough descriptors must remain for
     // their servers to open versions.
@@ -379,7 +379,7 @@ fn silent_connections_do_not_keep_others_from_being_served() {
     client.check("GET s:k1", "$1|v");
     assert!(
         client
-            .ask("INFO clients")
+            .call("INFO clients")
             .contains(&format!("connected_clients:{}", count + 1))
     );
     let each = resident_bytes().saturating_sub(before) / count as u64;
@@ -388,28 +388,28 @@ fn silent_connections_do_not_keep_others_from_being_served() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn an_excess_connection_receives_an_error() {
     let server = TestServer::with(|config| config.server.max_connections = 2);
     let mut open = [Client::connect(&server), Client::connect(&server)];
     open.iter_mut()
         .for_each(|client| client.check("PING", "+PONG"));
     assert_eq!(
-        Client::connect(&server).rest(),
+        Client::connect(&server).read_to_end(),
         "-ERR max number of clients reached\r\n"
     );
     open[0].check("PING", "+PONG");
 }
 
 #[test]
-fn a_connection_that_is_silent_for_too_long_is_closed() {
+fn idle_connections_are_closed_after_the_timeout() {
     let server = TestServer::with(|config| config.server.idle_timeout_seconds = 1);
     let mut client = Client::connect(&server);
     client.check("PING", "+PONG");
-    assert_eq!(client.rest(), "");
+    assert_eq!(client.read_to_end(), "");
 }
 
 #[test]
-fn a_client_that_never_reads_is_not_read_from_and_gets_all_when_it_does() {
+fn a_client_that_does_not_read_is_throttled_and_later_receives_all_replies() {
     let server = TestServer::with(|config| config.server.output_buffer_bytes = ByteSize(64 << 10));
     let folder = tempfile::tempdir().expect("a folder");
     let large = "L".repeat(1 << 20);
@@ -428,7 +428,7 @@ fn a_client_that_never_reads_is_not_read_from_and_gets_all_when_it_does() {
     lazy.send(&request(&mget));
     let mut client = Client::connect(&server);
     client.check("GET s:small", "$1|v");
-    let list = client.ask("CLIENT LIST");
+    let list = client.call("CLIENT LIST");
     let pending: u64 = list
         .split_whitespace()
         .filter_map(|word| word.strip_prefix("omem=")?.parse().ok())
@@ -448,9 +448,11 @@ fn a_client_that_never_reads_is_not_read_from_and_gets_all_when_it_does() {
 static COLD: OnceLock<Mutex<mpsc::Receiver<()>>> = OnceLock::new();
 
 #[test]
-fn a_slow_disk_holds_up_only_those_who_wait_for_it() {
+fn a_slow_disk_delays_only_requests_that_read_from_it() {
     if !cfg!(debug_assertions) {
-        return larder_testing::cannot("slow the disk down: release builds have no means");
+        return larder_testing::report_unsupported(
+            "slow the disk down: release builds have no means",
+        );
     }
     let (release, released) = mpsc::channel::<()>();
     COLD.set(Mutex::new(released)).expect("set once");
@@ -510,7 +512,7 @@ fn a_damaged_block_is_never_an_absent_key() {
     let mut client = Client::connect(&server);
     let mut damaged = 0;
     for i in 0..100 {
-        let reply = client.ask(&format!("GET s:k{i}"));
+        let reply = client.call(&format!("GET s:k{i}"));
         assert!(
             reply == "$1|v" || reply.starts_with("-CORRUPTED "),
             "{reply}"
@@ -521,20 +523,20 @@ fn a_damaged_block_is_never_an_absent_key() {
     let all: Vec<String> = (0..100).map(|i| format!("s:k{i}")).collect();
     assert!(
         client
-            .ask(&format!("MGET {}", all.join(" ")))
+            .call(&format!("MGET {}", all.join(" ")))
             .starts_with("-CORRUPTED ")
     );
     client.check("PING", "+PONG");
 }
 
 #[test]
-fn scan_gives_every_key_once() {
+fn scan_returns_every_key_once() {
     let server = server();
     let mut client = Client::connect(&server);
     let mut keys = Vec::new();
     let mut cursor = "0".to_owned();
     loop {
-        let reply = client.ask(&format!("SCAN {cursor} MATCH s:k* COUNT 7"));
+        let reply = client.call(&format!("SCAN {cursor} MATCH s:k* COUNT 7"));
         let words: Vec<&str> = reply.split('|').collect();
         cursor = words[2].to_owned();
         keys.extend(
@@ -554,33 +556,33 @@ fn scan_gives_every_key_once() {
     client.check("SCAN 0 MATCH x:*", "*2|$1|0|*0");
     assert!(
         client
-            .ask("SCAN 281474976710657123 MATCH s:*")
+            .call("SCAN 281474976710657123 MATCH s:*")
             .starts_with("-ERR cursor")
     );
     client.check("SCAN 0 MATCH s:k5 COUNT 1000", "*2|$1|0|*1|$4|s:k5");
 }
 
 #[test]
-fn slow_commands_are_kept_and_killed_clients_are_gone() {
+fn slow_commands_are_logged_and_killed_clients_are_removed() {
     let server = server_with(|config| config.slowlog.threshold_us = 0);
     let mut client = Client::connect(&server);
     client.check("SLOWLOG RESET", "+OK");
     client.check("GET s:k1", "$1|v");
-    let log = client.ask("SLOWLOG GET 1");
+    let log = client.call("SLOWLOG GET 1");
     assert!(log.contains("*2|$3|GET|$4|s:k1"), "{log}");
     let mut other = Client::connect(&server);
-    let id = other.ask("CLIENT ID");
+    let id = other.call("CLIENT ID");
     client.check(&format!("CLIENT KILL ID {}", &id[1..]), ":1");
-    assert_eq!(other.rest(), "");
+    assert_eq!(other.read_to_end(), "");
     assert!(
         client
-            .ask("LATENCY HISTOGRAM get")
+            .call("LATENCY HISTOGRAM get")
             .starts_with("*2|$3|get|*4|$5|calls|:1")
     );
 }
 
 #[test]
-fn redis_cli_is_content() {
+fn redis_cli_works() {
     let server = server();
     let port = server.server().resp_addr().port().to_string();
     let run = |args: &[&str]| {
@@ -591,7 +593,7 @@ fn redis_cli_is_content() {
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     if run(&["PING"]).is_err() {
-        return larder_testing::missing("redis-cli");
+        return larder_testing::report_missing("redis-cli");
     }
     for (args, expected) in [
         (&["GET", "s:k1"][..], "v\n"),
@@ -608,7 +610,7 @@ fn redis_cli_is_content() {
 }
 
 #[test]
-fn large_values_are_read_apart_from_the_serving_threads_and_small_ones_are_not() {
+fn large_values_are_read_on_disk_threads_and_small_ones_on_serving_threads() {
     let server = server();
     let folder = tempfile::tempdir().expect("a folder");
     let rows = (0..8).map(|i| (format!("k{i}"), i.to_string().repeat(400 << 10)));

@@ -17,7 +17,7 @@ use crate::resp::{Client, request, server_with};
 const ANYTHING: &str = "...";
 
 /// Returns the paths of all scripts. Scripts do not cover wrong numbers of arguments; see
-/// `wrong_numbers_of_arguments_are_refused_by_name`.
+/// `wrong_numbers_of_arguments_return_an_error_with_the_commands_name`.
 fn scripts() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scripts");
     let files = std::fs::read_dir(folder).expect("the scripts");
@@ -52,7 +52,7 @@ fn unescaped(word: &str) -> String {
     })
 }
 
-fn fits(pattern: &str, reply: &str) -> bool {
+fn matches_pattern(pattern: &str, reply: &str) -> bool {
     let mut parts = pattern.split(ANYTHING);
     let Some(mut rest) = parts.next().and_then(|first| reply.strip_prefix(first)) else {
         return false;
@@ -97,7 +97,7 @@ fn replay(script: &str, threads: u32) -> (String, Option<String>) {
         ));
         // Replies with several lines are shown on one line.
         let reply = client.reply().replace("\r\n", "|").replace('\n', "|");
-        let is_right = fits(expected, &reply);
+        let is_right = matches_pattern(expected, &reply);
         if !is_right && wrong.is_none() {
             wrong = Some(format!("{line}\n expected {expected}\n answered {reply}"));
         }
@@ -107,7 +107,7 @@ fn replay(script: &str, threads: u32) -> (String, Option<String>) {
 }
 
 #[test]
-fn every_script_is_answered_as_it_says_on_one_core_and_on_several() {
+fn every_script_matches_on_one_core_and_on_several() {
     for path in scripts() {
         for threads in [1, 3] {
             let (right, wrong) = replay(&text(&path), threads);
@@ -121,7 +121,7 @@ fn every_script_is_answered_as_it_says_on_one_core_and_on_several() {
 }
 
 #[test]
-fn every_command_has_a_script_with_an_answer_and_a_refusal() {
+fn every_command_has_a_script_with_a_reply_and_an_error() {
     let (mut answered, mut refused) = (BTreeSet::new(), BTreeSet::new());
     for script in scripts() {
         let script = text(&script);
@@ -175,7 +175,7 @@ const NEVER_REFUSED: [&str; 7] = [
 ];
 
 #[test]
-fn wrong_numbers_of_arguments_are_refused_by_name() {
+fn wrong_numbers_of_arguments_return_an_error_with_the_commands_name() {
     let server = server_with(|config| config.server.threads = 2);
     let mut client = Client::connect(&server);
     // `arity` is the exact number of words, or, if negative, the minimum.

@@ -19,7 +19,7 @@ pub enum Fault {
     Status(u16),
     /// Redirects the client to the same file at another path.
     Redirect,
-    /// Delays the response until `Source::let_go`.
+    /// Delays the response until `Source::release_held`.
     Hold,
 }
 
@@ -54,7 +54,7 @@ impl Source {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let source = accepting.clone();
-                std::thread::spawn(move || source.answer_all(stream));
+                std::thread::spawn(move || source.serve_connection(stream));
             }
         });
         source
@@ -86,22 +86,22 @@ impl Source {
     }
 
     /// Releases all responses that [`Fault::Hold`] delays.
-    pub fn let_go(&self) {
+    pub fn release_held(&self) {
         self.state.held.lock().unwrap().clear();
     }
 
-    fn answer_all(&self, stream: TcpStream) {
+    fn serve_connection(&self, stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().expect("clone"));
         let mut stream = stream;
         while let Some((file, from)) = read_request(&mut reader) {
-            if self.answer(&mut stream, &file, from).is_none() {
+            if self.respond(&mut stream, &file, from).is_none() {
                 return;
             }
         }
     }
 
     /// Responds to one request. Returns `None` if the connection must be closed.
-    fn answer(&self, stream: &mut TcpStream, file: &str, from: u64) -> Option<()> {
+    fn respond(&self, stream: &mut TcpStream, file: &str, from: u64) -> Option<()> {
         let file = file.trim_start_matches("/moved").trim_start_matches('/');
         let fault = {
             let mut faults = self.state.faults.lock().unwrap();

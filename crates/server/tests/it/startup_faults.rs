@@ -16,7 +16,7 @@ use crate::support::{TestServer, put_pipe};
 const THREADS: [u32; 3] = [1, 2, 4];
 
 /// Returns the error of a start with `data`. Fails if the start hangs.
-fn refused(data: &Path, threads: u32, change: fn(&mut ServerConfig)) -> String {
+fn failed_start(data: &Path, threads: u32, change: fn(&mut ServerConfig)) -> String {
     let mut config = ServerConfig::default();
     config.server.data = data.to_owned();
     config.server.resp = "127.0.0.1:0".to_owned();
@@ -39,13 +39,13 @@ fn refused(data: &Path, threads: u32, change: fn(&mut ServerConfig)) -> String {
 }
 
 /// Returns the data folder of a stopped server, with rows of several cores, and its log.
-fn with_rows(folder: &Path) -> (PathBuf, PathBuf) {
+fn create_rows(folder: &Path) -> (PathBuf, PathBuf) {
     let data = folder.join("data");
     let copied = data.clone();
     let mut server = TestServer::with(|config| config.server.threads = 2);
     let mut client = Client::connect(&server);
     for n in 0..200 {
-        assert_eq!(client.ask(&format!("SET t{n}|{n} value")), "+OK");
+        assert_eq!(client.call(&format!("SET t{n}|{n} value")), "+OK");
     }
     drop(client);
     server.restart(move |stopped| {
@@ -68,20 +68,20 @@ fn flip_a_bit(path: &Path) {
 }
 
 #[test]
-fn a_flipped_bit_in_a_log_refuses_the_start() {
+fn a_flipped_bit_in_a_log_prevents_startup() {
     for threads in THREADS {
         let folder = tempfile::tempdir().expect("a folder");
-        let (data, log) = with_rows(folder.path());
+        let (data, log) = create_rows(folder.path());
         flip_a_bit(&log);
-        let why = refused(&data, threads, |_| {});
+        let why = failed_start(&data, threads, |_| {});
         let named = format!("{} is damaged at byte", log.display());
         assert!(why.starts_with(&named), "{threads} threads: {why}");
     }
 }
 
 #[test]
-fn a_flipped_bit_in_a_snapshot_refuses_the_start() {
-    let golden = larder_testing::golden("journal-1");
+fn a_flipped_bit_in_a_snapshot_prevents_startup() {
+    let golden = larder_testing::golden_path("journal-1");
     for threads in THREADS {
         let folder = tempfile::tempdir().expect("a folder");
         let tables = folder.path().join("tables");
@@ -91,20 +91,20 @@ fn a_flipped_bit_in_a_snapshot_refuses_the_start() {
         }
         let snapshot = tables.join("snapshot-0000000002");
         flip_a_bit(&snapshot);
-        let why = refused(folder.path(), threads, |_| {});
+        let why = failed_start(folder.path(), threads, |_| {});
         let named = format!("{} is damaged at byte", snapshot.display());
         assert!(why.starts_with(&named), "{threads} threads: {why}");
     }
 }
 
 #[test]
-fn a_folder_in_place_of_a_log_refuses_the_start() {
+fn a_folder_in_place_of_a_log_prevents_startup() {
     for threads in THREADS {
         let folder = tempfile::tempdir().expect("a folder");
-        let (data, log) = with_rows(folder.path());
+        let (data, log) = create_rows(folder.path());
         fs::remove_file(&log).expect("removed");
         fs::create_dir(&log).expect("a folder");
-        let why = refused(&data, threads, |_| {});
+        let why = failed_start(&data, threads, |_| {});
         let log = log.display().to_string();
         assert!(why.contains(&log), "{threads} threads: {why}");
     }
@@ -112,7 +112,7 @@ fn a_folder_in_place_of_a_log_refuses_the_start() {
 
 /// A pipe has no writer, so that a start that reads it would wait forever.
 #[test]
-fn a_pipe_in_place_of_a_file_of_the_server_refuses_the_start() {
+fn a_pipe_in_place_of_a_server_file_prevents_startup() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1");
     let names = ["log-0000000002", "snapshot-0000000002"];
     for pipe in names
@@ -130,7 +130,7 @@ fn a_pipe_in_place_of_a_file_of_the_server_refuses_the_start() {
         let pipe = folder.path().join(pipe);
         put_pipe(&pipe);
         for threads in THREADS {
-            let why = refused(folder.path(), threads, |_| {});
+            let why = failed_start(folder.path(), threads, |_| {});
             let named = why.contains(&pipe.display().to_string());
             assert!(
                 named && why.contains("it is not a regular file"),
@@ -142,35 +142,35 @@ fn a_pipe_in_place_of_a_file_of_the_server_refuses_the_start() {
 
 /// Permissions do not apply to root. Instead, a file makes the creation of the folder impossible.
 #[test]
-fn a_folder_that_cannot_be_written_refuses_the_start() {
+fn a_read_only_folder_prevents_startup() {
     for threads in THREADS {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
         fs::create_dir(&data).expect("a folder");
         fs::write(data.join("tables"), "a file").expect("written");
-        let why = refused(&data, threads, |_| {});
+        let why = failed_start(&data, threads, |_| {});
         assert!(why.contains("tables"), "{threads} threads: {why}");
         // The file for values is the first file that each core creates there.
-        let why = refused(&data, threads, |config| {
+        let why = failed_start(&data, threads, |config| {
             config.tables.values_on_disk.0 = 100;
         });
-        let expected = "cannot make a file for values (tables.values_on_disk)";
+        let expected = "cannot create a file for values (tables.values_on_disk)";
         assert!(why.starts_with(expected), "{threads} threads: {why}");
     }
 }
 
 #[test]
-fn a_full_disk_refuses_the_start() {
+fn a_full_disk_prevents_startup() {
     for threads in THREADS {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 4) else {
-            return larder_testing::cannot("mount a small file system (it takes root)");
+            return larder_testing::report_unsupported("mount a small file system (it takes root)");
         };
-        let (data, _) = with_rows(&disk.0);
+        let (data, _) = create_rows(&disk.0);
         fs::create_dir_all(data.join("stores")).expect("a folder");
         fs::write(data.join("LOCK"), "0\n").expect("written");
         disk.fill();
-        let why = refused(&data, threads, |_| {});
+        let why = failed_start(&data, threads, |_| {});
         assert!(why.contains("the disk is full"), "{threads} threads: {why}");
     }
 }

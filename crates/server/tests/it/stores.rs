@@ -35,7 +35,7 @@ fn ids(status: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_rollback_goes_back_one_version_and_survives_a_restart() {
+fn a_rollback_returns_to_the_previous_version_and_survives_a_restart() {
     let (mut server, _versions) = server_with(&["one", "two", "three"]);
     server.check_value("pymk", "k7", "three");
     let (status, back) = server.post("/v1/stores/pymk/rollback", json!({}));
@@ -69,7 +69,7 @@ fn a_rollback_goes_back_one_version_and_survives_a_restart() {
 }
 
 #[test]
-fn retention_keeps_the_newest_and_never_loses_the_live_or_the_previous_one() {
+fn retention_keeps_the_newest_the_live_and_the_previous_version() {
     let (server, versions) = server_with(&["one", "two", "three"]);
     server.patch("/v1/settings", json!({"retain_versions": 1}));
     pull_each(&server, versions.path(), &["four"]);
@@ -80,7 +80,7 @@ fn retention_keeps_the_newest_and_never_loses_the_live_or_the_previous_one() {
 }
 
 #[test]
-fn retention_set_while_running_outlasts_a_restart_until_the_configuration_says_something_new() {
+fn retention_set_at_runtime_survives_restarts_until_the_configuration_changes() {
     let mut server = TestServer::start();
     let (_, before) = server.get("/v1/settings");
     assert_eq!(
@@ -137,7 +137,7 @@ fn readers_keep_the_version_of_a_store_that_is_removed() {
 }
 
 #[test]
-fn readers_during_swaps_see_whole_versions_only() {
+fn reads_during_swaps_see_one_version() {
     let (server, _versions) = server_with(&["one", "two"]);
     let catalog = &server.server().shared().catalog;
     let (stop, seen) = (
@@ -190,7 +190,7 @@ fn flip_a_bit(version: &Path) {
 }
 
 #[test]
-fn a_flipped_bit_is_found_by_verify_and_is_never_an_absent_key() {
+fn verify_detects_a_flipped_bit_and_reads_never_report_an_absent_key() {
     let (server, _versions) = server_with(&["one", "two"]);
     let (status, report) = server.post("/v1/stores/pymk/verify", json!({}));
     assert_eq!(
@@ -221,7 +221,7 @@ fn a_flipped_bit_is_found_by_verify_and_is_never_an_absent_key() {
 }
 
 #[test]
-fn a_verify_answers_with_lines_to_who_accepts_them() {
+fn verify_streams_lines_to_clients_that_accept_them() {
     let (server, _versions) = server_with(&["one"]);
     let verify = || {
         let request = ureq::post(server.url("/v1/stores/pymk/verify"));
@@ -237,7 +237,7 @@ fn a_verify_answers_with_lines_to_who_accepts_them() {
 }
 
 #[test]
-fn a_damaged_live_version_is_said_and_never_replaced_by_an_older_one() {
+fn a_damaged_live_version_is_reported_and_not_replaced_by_an_older_one() {
     let (mut server, versions) = server_with(&["one", "two"]);
     let other = versions.path().join("other");
     build(&other, "fine", 10, "v");
@@ -264,7 +264,7 @@ fn a_damaged_live_version_is_said_and_never_replaced_by_an_older_one() {
 }
 
 #[test]
-fn a_second_server_on_the_folder_is_refused() {
+fn a_second_server_on_the_same_folder_is_rejected() {
     let server = TestServer::start();
     let error = server.start_another().err().expect("refused").to_string();
     assert!(
@@ -275,7 +275,7 @@ fn a_second_server_on_the_folder_is_refused() {
 }
 
 #[test]
-fn rubbish_of_a_crash_is_removed_at_start() {
+fn leftovers_of_a_crash_are_removed_at_startup() {
     let (mut server, _versions) = server_with(&["one"]);
     server.restart(|data| {
         let store = data.join("stores/pymk");
@@ -290,7 +290,7 @@ fn rubbish_of_a_crash_is_removed_at_start() {
 }
 
 #[test]
-fn a_version_that_verify_found_damaged_goes_live_by_force_alone_also_after_a_restart() {
+fn a_version_found_damaged_by_verify_goes_live_only_with_force_even_after_a_restart() {
     let (mut server, _versions) = server_with(&["one", "two", "three"]);
     let damaged = |server: &TestServer| {
         let (_, status) = server.get("/v1/stores/pymk");
@@ -353,7 +353,7 @@ fn a_version_that_verify_found_damaged_goes_live_by_force_alone_also_after_a_res
 }
 
 #[test]
-fn a_version_is_named_in_one_way_everywhere() {
+fn all_interfaces_name_versions_identically() {
     let (server, _versions) = server_with(&["one", "two", "three"]);
     let swap = |version: Value| server.post("/v1/stores/pymk/swap", json!({"version": version}));
     for (version, live) in [
@@ -403,7 +403,7 @@ fn a_version_is_named_in_one_way_everywhere() {
 }
 
 #[test]
-fn an_empty_version_is_returned_to_by_force_alone() {
+fn a_rollback_to_an_empty_version_requires_force() {
     let server = TestServer::start();
     let versions = tempfile::tempdir().unwrap();
     let (empty, full) = (versions.path().join("empty"), versions.path().join("full"));

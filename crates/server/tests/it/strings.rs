@@ -3,12 +3,12 @@
 
 use larder_protocol::config::Fsync;
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
 
 #[test]
-fn values_are_edited_as_redis_edits_them() {
+fn edits_of_values_match_redis() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -99,7 +99,7 @@ fn values_are_edited_as_redis_edits_them() {
 }
 
 #[test]
-fn times_to_go_are_set_and_told_since_1970() {
+fn expiry_times_are_set_and_returned_as_unix_times() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -191,8 +191,8 @@ fn rows_are_copied_and_renamed_within_tables() {
             "COPY kept|1 s:k1",
             "GETDEL s:k1",
         ] {
-            let told = client.ask(line);
-            assert!(told.starts_with("-NOWRITE "), "{line}: {told}");
+            let reply = client.call(line);
+            assert!(reply.starts_with("-NOWRITE "), "{line}: {reply}");
         }
         client.check("GET kept|1", "$5|hello");
     }
@@ -200,7 +200,7 @@ fn rows_are_copied_and_renamed_within_tables() {
 
 /// After a restart, a renamed row exists under its new name only.
 #[test]
-fn what_was_renamed_and_edited_is_there_after_a_restart() {
+fn renamed_and_edited_rows_survive_a_restart() {
     for threads in [1, 2] {
         let mut server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -228,13 +228,13 @@ fn what_was_renamed_and_edited_is_there_after_a_restart() {
                 ("TTL u|c", ":-1"),
             ],
         );
-        let left: u64 = client.ask("TTL u|bob")[1..].parse().expect("seconds");
+        let left: u64 = client.call("TTL u|bob")[1..].parse().expect("seconds");
         assert!((900..=1000).contains(&left), "{left}");
     }
 }
 
 #[test]
-fn keys_lists_what_matches_up_to_a_bound() {
+fn keys_returns_matching_keys_up_to_a_limit() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.create("timeline", TIMELINE);
@@ -258,7 +258,7 @@ fn keys_lists_what_matches_up_to_a_bound() {
                 ("KEYS tline|ann|*", "*1|$24|tline|ann|0000000100|bob"),
                 (
                     "KEYS s:*",
-                    "-ERR s is a store; SCAN 0 MATCH s:* walks its keys",
+                    "-ERR s is a store; use SCAN 0 MATCH s:* to list its keys",
                 ),
                 (
                     "KEYS many|77*1",
@@ -267,17 +267,17 @@ fn keys_lists_what_matches_up_to_a_bound() {
             ],
         );
         for pattern in ["many|*", "*"] {
-            let told = client.ask(&format!("KEYS {pattern}"));
+            let reply = client.call(&format!("KEYS {pattern}"));
             assert!(
-                told.starts_with("-ERR more than 10000 keys begin with '"),
-                "{told}"
+                reply.starts_with("-ERR more than 10000 keys begin with '"),
+                "{reply}"
             );
         }
     }
 }
 
 #[test]
-fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
+fn exec_aborts_if_a_watched_row_was_written_even_with_the_same_value() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         client.check("SET t|a 1", "+OK");
@@ -301,12 +301,12 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
             ("APPEND t|a x", false),
         ] {
             client.check("WATCH t|a other|row", "+OK");
-            other.ask(line);
+            other.call(line);
             client.check("MULTI", "+OK");
             client.check("SET z|z 1", "+QUEUED");
             client.check("PING", "+QUEUED");
             let expected = if goes_on { "*2|+OK|+PONG" } else { "*-1" };
-            assert_eq!(client.ask("EXEC"), expected, "{line}");
+            assert_eq!(client.call("EXEC"), expected, "{line}");
         }
         // WATCH applies to one EXEC, and ends with UNWATCH, DISCARD or RESET.
         check_all(&mut client, &[("MULTI", "+OK"), ("EXEC", "*0")]);
@@ -316,7 +316,7 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
                 client.check("MULTI", "+OK");
             }
             other.check("SET t|a 5", "+OK");
-            client.ask(line);
+            client.call(line);
             check_all(
                 &mut client,
                 &[
@@ -349,12 +349,12 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
 
 /// A row that expires between WATCH and EXEC counts as changed.
 #[test]
-fn a_watched_row_that_expires_has_changed() {
+fn an_expired_watched_row_aborts_exec() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.check("SET t|a 1 PX 20", "+OK");
         client.check("WATCH t|a", "+OK");
-        while client.ask("EXISTS t|a") == ":1" {}
+        while client.call("EXISTS t|a") == ":1" {}
         client.check("MULTI", "+OK");
         client.check("SET t|b 1", "+QUEUED");
         client.check("EXEC", "*-1");
@@ -375,11 +375,11 @@ fn rows_of_joins_and_keys_of_stores_can_be_watched() {
             ("SET vote|7|ann 2", true),
         ] {
             client.check("WATCH votes|7 s:k1", "+OK");
-            other.ask(line);
+            other.call(line);
             client.check("MULTI", "+OK");
             client.check("GET votes|7", "+QUEUED");
-            let told = client.ask("EXEC");
-            assert_eq!(told != "*-1", goes_on, "{line}: {told}");
+            let reply = client.call("EXEC");
+            assert_eq!(reply != "*-1", goes_on, "{line}: {reply}");
         }
         let folder = tempfile::tempdir().expect("a folder");
         crate::support::build(folder.path(), "s", 10, "w");
@@ -395,7 +395,7 @@ fn rows_of_joins_and_keys_of_stores_can_be_watched() {
 /// Optimistic locking as client libraries implement counters: watch and read, and retry if another client wrote
 /// before EXEC.
 #[test]
-fn counters_that_are_read_watched_and_written_by_many_lose_nothing() {
+fn concurrent_watch_and_exec_lose_no_increments() {
     for server in servers() {
         const CLIENTS: usize = 4;
         const ADDED: usize = 25;
@@ -415,12 +415,12 @@ fn counters_that_are_read_watched_and_written_by_many_lose_nothing() {
                                         + 1
                                 }
                             };
-                            let (a, b) = (client.ask("GET n|{x}1"), client.ask("GET n|{y}2"));
+                            let (a, b) = (client.call("GET n|{x}1"), client.call("GET n|{y}2"));
                             let (a, b) = (sum(&a), sum(&b));
                             client.check("MULTI", "+OK");
                             client.check(&format!("SET n|{{x}}1 {a}"), "+QUEUED");
                             client.check(&format!("SET n|{{y}}2 {b}"), "+QUEUED");
-                            if client.ask("EXEC") != "*-1" {
+                            if client.call("EXEC") != "*-1" {
                                 break;
                             }
                         }
@@ -435,23 +435,23 @@ fn counters_that_are_read_watched_and_written_by_many_lose_nothing() {
 }
 
 #[test]
-fn a_write_beyond_the_memory_names_the_limit_that_was_set() {
+fn a_write_above_the_memory_limit_returns_an_error_with_the_limit() {
     let server = TestServer::with(|config| {
         config.tables.memory = larder_types::ByteSize(1 << 20);
         config.server.threads = 2;
     });
     let mut client = Client::connect(&server);
     let value = "x".repeat(400 << 10);
-    let mut told = String::new();
+    let mut reply = String::new();
     for row in 0..8 {
         client.send(&request(&["SET", &format!("t|{row}"), &value]));
-        told = client.reply();
-        if told != "+OK" {
+        reply = client.reply();
+        if reply != "+OK" {
             break;
         }
     }
     assert!(
-        told.starts_with("-OOM base rows fill tables.memory (1MiB)"),
-        "{told}"
+        reply.starts_with("-OOM base rows fill tables.memory (1MiB)"),
+        "{reply}"
     );
 }

@@ -2,12 +2,12 @@
 
 use larder_types::ByteSize;
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
 /// Returns the next notification: the key, and `set` or `del`.
-fn told(client: &mut Client) -> (String, String) {
+fn next_notification(client: &mut Client) -> (String, String) {
     let message = client.reply();
     let words: Vec<&str> = message.split("|$").collect();
     let word = |text: &str| {
@@ -26,15 +26,15 @@ fn told(client: &mut Client) -> (String, String) {
 }
 
 #[track_caller]
-fn check_told(client: &mut Client, expected: &[(&str, &str)]) {
+fn check_notified(client: &mut Client, expected: &[(&str, &str)]) {
     for (key, event) in expected {
-        let (told_key, told_event) = told(client);
-        assert_eq!((told_key.as_str(), told_event.as_str()), (*key, *event));
+        let (actual_key, actual_event) = next_notification(client);
+        assert_eq!((actual_key.as_str(), actual_event.as_str()), (*key, *event));
     }
 }
 
 #[test]
-fn a_subscriber_is_told_of_rows_as_they_are_written_and_go() {
+fn a_subscriber_receives_writes_and_removals_of_rows() {
     for server in servers() {
         let (mut feed, mut writer) = (Client::connect(&server), Client::connect(&server));
         feed.check(
@@ -60,7 +60,7 @@ fn a_subscriber_is_told_of_rows_as_they_are_written_and_go() {
                 ("EXEC", "*2|+OK|:1"),
             ],
         );
-        check_told(
+        check_notified(
             &mut feed,
             &[
                 ("t|a", "set"),
@@ -77,7 +77,7 @@ fn a_subscriber_is_told_of_rows_as_they_are_written_and_go() {
                 ("FLUSHALL", "+OK"),
             ],
         );
-        let mut seen = [(); 5].map(|()| told(&mut feed));
+        let mut seen = [(); 5].map(|()| next_notification(&mut feed));
         seen.sort();
         let seen = seen.each_ref().map(|(key, event)| (&key[..], &event[..]));
         assert_eq!(
@@ -95,10 +95,10 @@ fn a_subscriber_is_told_of_rows_as_they_are_written_and_go() {
 
 /// Notifications of one row arrive in the order of its changes, regardless of concurrent writes of other rows.
 #[test]
-fn changes_of_one_row_are_told_in_their_order() {
+fn changes_of_one_row_arrive_in_order() {
     for server in servers() {
         let mut feed = Client::connect(&server);
-        feed.ask("PSUBSCRIBE __keyspace@0__:t|*");
+        feed.call("PSUBSCRIBE __keyspace@0__:t|*");
         std::thread::scope(|scope| {
             for row in 0..3 {
                 let server = &server;
@@ -113,7 +113,7 @@ fn changes_of_one_row_are_told_in_their_order() {
         });
         let mut last = std::collections::HashMap::new();
         for _ in 0..600 {
-            let (key, event) = told(&mut feed);
+            let (key, event) = next_notification(&mut feed);
             let before = last.insert(key, event.clone()).unwrap_or("del".to_owned());
             assert_ne!(before, event);
         }
@@ -121,7 +121,7 @@ fn changes_of_one_row_are_told_in_their_order() {
 }
 
 #[test]
-fn a_subscriber_is_told_of_what_joins_make() {
+fn a_subscriber_receives_changes_of_outputs() {
     for server in servers() {
         let (mut feed, mut writer) = (Client::connect(&server), Client::connect(&server));
         feed.create("timeline", TIMELINE);
@@ -137,20 +137,20 @@ fn a_subscriber_is_told_of_what_joins_make() {
             "*3|$9|subscribe|$22|__keyspace@0__:votes|7|:2",
         );
         // Outputs of joins over joins are included.
-        feed.ask("PSUBSCRIBE __keyspace@0__:best|*");
+        feed.call("PSUBSCRIBE __keyspace@0__:best|*");
         writer.check("SET post|bob|0000000200 new", "+OK");
-        check_told(&mut feed, &[("tline|ann|0000000200|bob", "set")]);
+        check_notified(&mut feed, &[("tline|ann|0000000200|bob", "set")]);
         writer.check("DEL post|bob|0000000100", ":1");
-        check_told(&mut feed, &[("tline|ann|0000000100|bob", "del")]);
+        check_notified(&mut feed, &[("tline|ann|0000000100|bob", "del")]);
         // A change of a checked row takes effect when the range is read. The subscription itself reads it.
         writer.check("SET post|eve|0000000150 hi", "+OK");
         writer.check("SET sub|ann|eve 1", "+OK");
-        check_told(&mut feed, &[("tline|ann|0000000150|eve", "set")]);
+        check_notified(&mut feed, &[("tline|ann|0000000150|eve", "set")]);
         writer.check("DEL sub|ann|bob", ":1");
-        check_told(&mut feed, &[("tline|ann|0000000200|bob", "del")]);
+        check_notified(&mut feed, &[("tline|ann|0000000200|bob", "del")]);
         for (line, event) in [("SET vote|7|ann 1", "set"), ("DEL vote|7|ann", "del")] {
-            writer.ask(line);
-            let mut seen = [told(&mut feed), told(&mut feed)];
+            writer.call(line);
+            let mut seen = [next_notification(&mut feed), next_notification(&mut feed)];
             seen.sort();
             let seen = seen.each_ref().map(|(key, event)| (&key[..], &event[..]));
             assert_eq!(seen, [("best|7", event), ("votes|7", event)]);
@@ -160,7 +160,7 @@ fn a_subscriber_is_told_of_what_joins_make() {
 
 /// Subscribed ranges stay in memory when memory is short, and notifications match what a reader sees.
 #[test]
-fn ranges_that_are_subscribed_to_are_not_evicted() {
+fn subscribed_ranges_are_not_evicted() {
     let server = server_with(|config| config.tables.memory = ByteSize(4 << 20));
     let (mut feed, mut other) = (Client::connect(&server), Client::connect(&server));
     other.create("timeline", TIMELINE);
@@ -171,7 +171,7 @@ fn ranges_that_are_subscribed_to_are_not_evicted() {
     for post in 0..20 {
         other.check(&format!("SET post|bob|{post:010} {text}"), "+OK");
     }
-    feed.ask("PSUBSCRIBE __keyspace@0__:tline|u000|*");
+    feed.call("PSUBSCRIBE __keyspace@0__:tline|u000|*");
     for _ in 0..3 {
         for user in 0..100 {
             other.check(
@@ -183,12 +183,12 @@ fn ranges_that_are_subscribed_to_are_not_evicted() {
     for post in 20..40 {
         other.check(&format!("SET post|bob|{post:010} y"), "+OK");
         let key = format!("tline|u000|{post:010}|bob");
-        check_told(&mut feed, &[(&key, "set")]);
+        check_notified(&mut feed, &[(&key, "set")]);
     }
 }
 
 #[test]
-fn what_cannot_be_told_is_refused_and_nothing_is_half_done() {
+fn unsupported_subscriptions_are_rejected_without_partial_effects() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.create("pulled", "pulled|<id> = pull count vote|<id>|<user>");
@@ -196,14 +196,14 @@ fn what_cannot_be_told_is_refused_and_nothing_is_half_done() {
             ("SUBSCRIBE __keyspace@0__:s:k1", "-ERR s is a store"),
             (
                 "PSUBSCRIBE __keyspace@0__:t|* __keyspace@0__:pulled|*",
-                "is made by join pulled",
+                "is computed by join pulled",
             ),
             ("SUBSCRIBE", "wrong number of arguments"),
         ] {
-            let told = client.ask(line);
+            let reply = client.call(line);
             assert!(
-                told.starts_with("-ERR ") && told.contains(part),
-                "{line}: {told}"
+                reply.starts_with("-ERR ") && reply.contains(part),
+                "{line}: {reply}"
             );
         }
         // The connection is not subscribed, so that other commands keep working.
@@ -214,15 +214,15 @@ fn what_cannot_be_told_is_refused_and_nothing_is_half_done() {
             "SUBSCRIBE __keyspace@0__:t|a",
             "-ERR SUBSCRIBE isn't allowed in a transaction",
         );
-        assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+        assert!(client.call("EXEC").starts_with("-EXECABORT"));
     }
 }
 
 #[test]
-fn a_subscribed_connection_of_version_2_takes_few_commands_and_of_version_3_all() {
+fn a_resp2_subscriber_may_send_few_commands_and_a_resp3_subscriber_all() {
     for server in servers() {
         let mut client = Client::connect(&server);
-        client.ask("SUBSCRIBE __keyspace@0__:t|a");
+        client.call("SUBSCRIBE __keyspace@0__:t|a");
         let only = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
         check_all(
             &mut client,
@@ -240,14 +240,14 @@ fn a_subscribed_connection_of_version_2_takes_few_commands_and_of_version_3_all(
                 ("GET s:k1", "$1|v"),
             ],
         );
-        client.ask("SUBSCRIBE __keyspace@0__:t|a");
+        client.call("SUBSCRIBE __keyspace@0__:t|a");
         client.check("RESET", "+RESET");
         client.check("SET t|a 1", "+OK");
-        client.ask("HELLO 3");
+        client.call("HELLO 3");
         client.send(&request(&["SUBSCRIBE", "__keyspace@0__:t|a"]));
         assert_eq!(client.reply(), ">3|$9|subscribe|$18|__keyspace@0__:t|a|:1");
         let mut other = Client::connect(&server);
-        let list = other.ask("CLIENT LIST TYPE pubsub");
+        let list = other.call("CLIENT LIST TYPE pubsub");
         assert!(list.contains("flags=P db=0 sub=1 psub=0"), "{list}");
         client.check("GET s:k1", "$1|v");
         client.check("PING", "+PONG");
@@ -273,12 +273,12 @@ fn a_subscriber_that_does_not_read_is_closed_at_a_limit() {
         config.server.output_buffer_bytes = ByteSize(64 << 10);
     });
     let (mut slow, mut writer) = (Client::connect(&server), Client::connect(&server));
-    slow.ask("PSUBSCRIBE __keyspace@0__:t|*");
+    slow.call("PSUBSCRIBE __keyspace@0__:t|*");
     let long = "k".repeat(1000);
     let keys: Vec<Vec<u8>> = (0..1000)
         .map(|row| request(&["SET", &format!("t|{long}{row}"), "v"]))
         .collect();
-    let is_there = |writer: &mut Client| writer.ask("CLIENT LIST TYPE pubsub").contains("psub=1");
+    let is_there = |writer: &mut Client| writer.call("CLIENT LIST TYPE pubsub").contains("psub=1");
     let mut rounds = 0;
     while is_there(&mut writer) {
         writer.send(&keys.concat());
@@ -286,7 +286,7 @@ fn a_subscriber_that_does_not_read_is_closed_at_a_limit() {
         rounds += 1;
         assert!(rounds < 100, "the socket's buffers took {rounds} MB");
     }
-    slow.rest();
+    slow.read_to_end();
     // The closed connection's buffer is freed, and the writer can continue.
     writer.check("SET t|a v", "+OK");
 }

@@ -9,12 +9,15 @@ use larder_server::{Error, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Waits until `is_so` returns true. Fails after 30 seconds, which is far more than any of the awaited events takes.
+/// Waits until `condition` returns true. Fails after 30 seconds, which is far more than any of the awaited events takes.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "timed out waiting for: {what}"
+        );
         std::thread::yield_now();
     }
 }
@@ -84,12 +87,12 @@ impl TestServer {
     /// Starts the server, and retries while the folder is locked. A process that another test forks holds a copy of
     /// the lock until it executes its program.
     fn start_when_free(&self) -> Result<Server, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match self.start_another() {
                 Err(error)
                     if error.to_string().contains("is in use by")
-                        && begun.elapsed() < Duration::from_secs(10) =>
+                        && started.elapsed() < Duration::from_secs(10) =>
                 {
                     std::thread::yield_now();
                 }
@@ -174,14 +177,14 @@ impl TestServer {
     pub fn pull(&self, store: &str, body: Value) -> Value {
         let (status, pull) = self.post(&format!("/v1/stores/{store}/pull"), body);
         assert_eq!(status, 202, "{pull}");
-        self.ended(&pull)
+        self.wait_for_pull(&pull)
     }
 
     pub fn pull_from(&self, store: &str, source: &str) -> Value {
         self.pull(store, json!({ "source": source }))
     }
 
-    pub fn ended(&self, pull: &Value) -> Value {
+    pub fn wait_for_pull(&self, pull: &Value) -> Value {
         let id = pull["id"].as_str().expect("an id");
         let (_, pull) = self.get(&format!("/v1/pulls/{id}?wait=60"));
         assert!(pull["ended_at"].is_u64(), "the pull does not end: {pull}");

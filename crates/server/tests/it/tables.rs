@@ -20,15 +20,15 @@ const VISITED_IN_ONE_GO_MAX: u64 = 75_000;
 /// Checks that no turn of a core visited more rows than this.
 #[track_caller]
 pub fn check_visits(client: &mut Client, visited_max: u64, what: &str) {
-    let visited = client.figure("tables", "tables_visited_at_once");
+    let visited = client.info_number("tables", "tables_visited_at_once");
     assert!(
         (1..=visited_max).contains(&visited),
-        "{what}: {visited} rows at once"
+        "{what}: {visited} rows in one turn"
     );
 }
 
 #[test]
-fn a_post_is_on_its_followers_timelines_when_it_is_answered() {
+fn an_acknowledged_post_is_on_the_timelines_of_all_followers() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
@@ -53,21 +53,21 @@ fn a_post_is_on_its_followers_timelines_when_it_is_answered() {
     );
     assert!(
         client
-            .ask("JOIN.EXPLAIN timeline")
+            .call("JOIN.EXPLAIN timeline")
             .contains("sub|<user>|<author>")
     );
-    assert!(client.ask("JOIN.LIST").contains("timeline"));
-    assert!(client.ask("JOIN.INFO timeline").contains("updaters"));
+    assert!(client.call("JOIN.LIST").contains("timeline"));
+    assert!(client.call("JOIN.INFO timeline").contains("updaters"));
     client.check("JOIN.DROP timeline", "+OK");
     client.check(
         "JOIN.DROP timeline",
-        "-NOJOIN no join is named \"timeline\"; JOIN.LIST lists those there are",
+        "-NOJOIN no join is named \"timeline\"; JOIN.LIST lists the existing joins",
     );
     client.check("RANGE tline|ann| tline|ann}", "*0");
 }
 
 #[test]
-fn commands_on_rows_answer_as_redis_does() {
+fn commands_on_rows_match_redis() {
     let server = server_with(|_| {});
     let mut client = Client::connect(&server);
     for (line, expected) in [
@@ -156,7 +156,7 @@ fn commands_on_rows_answer_as_redis_does() {
     ] {
         client.check(line, expected);
     }
-    assert!(client.ask("RANGE t|x u|x").starts_with("-ERR range"));
+    assert!(client.call("RANGE t|x u|x").starts_with("-ERR range"));
     client.check("HELLO 3", &client_hello(&server));
     client.check("MSET t|x 1 t|y 2", "+OK");
     client.check("RANGE t|x t|z", "*2|*2|$3|t|x|$1|1|*2|$3|t|y|$1|2");
@@ -164,7 +164,7 @@ fn commands_on_rows_answer_as_redis_does() {
 
 fn client_hello(server: &TestServer) -> String {
     let mut client = Client::connect(server);
-    let hello = client.ask("HELLO 3");
+    let hello = client.call("HELLO 3");
     // This connection's id is one higher than that of the first connection.
     let (before, after) = hello.split_once("$2|id|:").expect("an id");
     let (id, rest) = after.split_once('|').expect("more");
@@ -173,7 +173,7 @@ fn client_hello(server: &TestServer) -> String {
 }
 
 #[test]
-fn scan_walks_tables_with_cursors() {
+fn scan_iterates_over_tables_with_cursors() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     for row in 0..25 {
@@ -181,7 +181,7 @@ fn scan_walks_tables_with_cursors() {
     }
     let (mut cursor, mut seen) = ("0".to_owned(), 0);
     loop {
-        let reply = client.ask(&format!("SCAN {cursor} COUNT 4"));
+        let reply = client.call(&format!("SCAN {cursor} COUNT 4"));
         let mut words = reply.split('|').skip(2);
         cursor = words.next().expect("a cursor").to_owned();
         seen += reply.matches("$4|").count();
@@ -190,12 +190,12 @@ fn scan_walks_tables_with_cursors() {
         }
     }
     assert_eq!(seen, 25);
-    assert!(client.ask("SCAN 999").starts_with("-ERR cursor 999"));
+    assert!(client.call("SCAN 999").starts_with("-ERR cursor 999"));
     client.check("DBSIZE", ":25");
 }
 
 #[test]
-fn a_transaction_is_executed_as_one_or_not_at_all() {
+fn a_transaction_is_atomic() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     let mut other = Client::connect(&server);
@@ -235,28 +235,28 @@ fn a_transaction_is_executed_as_one_or_not_at_all() {
     client.check("GET t|a", "$1|7");
     client.check("EXEC", "-ERR EXEC without MULTI");
     client.check("MULTI", "+OK");
-    assert!(client.ask("NOSUCH x").starts_with("-ERR unknown command"));
-    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    assert!(client.call("NOSUCH x").starts_with("-ERR unknown command"));
+    assert!(client.call("EXEC").starts_with("-EXECABORT"));
 }
 
 #[test]
-fn a_definition_that_cannot_be_used_is_answered_with_the_column() {
+fn an_invalid_definition_returns_an_error_with_its_column() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     client.send(&request(&["JOIN.CREATE", "bad", "out|<a> = copyy src|<a>"]));
-    let told = client.reply();
-    assert!(told.starts_with("-ERR column 11:"), "{told}");
+    let reply = client.reply();
+    assert!(reply.starts_with("-ERR column 11:"), "{reply}");
     client.send(&request(&[
         "JOIN.CREATE",
         "bad",
         "out|<a>|<b> = copy src|<a>",
     ]));
-    let told = client.reply();
-    assert!(told.starts_with("-ERR column "), "{told}");
+    let reply = client.reply();
+    assert!(reply.starts_with("-ERR column "), "{reply}");
 }
 
 #[test]
-fn everything_is_there_again_after_a_restart() {
+fn rows_and_joins_survive_a_restart() {
     for &fsync in Fsync::ALL {
         let mut server = TestServer::with(|config| config.tables.fsync = fsync);
         let mut client = Client::connect(&server);
@@ -284,7 +284,7 @@ fn everything_is_there_again_after_a_restart() {
 }
 
 #[test]
-fn connections_of_other_threads_come_to_the_tables() {
+fn connections_on_other_threads_access_the_tables() {
     let server = server_with(|config| config.server.threads = 3);
     let mut clients: Vec<Client> = (0..24).map(|_| Client::connect(&server)).collect();
     for (number, client) in clients.iter_mut().enumerate() {
@@ -307,7 +307,7 @@ fn connections_of_other_threads_come_to_the_tables() {
 }
 
 #[test]
-fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
+fn a_long_reply_reads_one_point_in_time_even_for_a_slow_client() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     const ROWS: usize = 100_000;
@@ -352,7 +352,7 @@ fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
 }
 
 #[test]
-fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up_nobody() {
+fn a_long_reply_with_outputs_reads_one_point_in_time_and_delays_no_other_client() {
     // More rows than are computed in one turn.
     const ROWS: usize = 90_000;
     let server = TestServer::start();
@@ -429,24 +429,24 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
     // A row that cannot be computed is omitted, wherever it is in the range. A read of that row returns the error.
     client.check(&format!("SET {last} text"), "+OK");
     let (first, summed) = ("summed|00000000", format!("summed|{:08}", ROWS - 1));
-    let reply = client.ask("RANGE summed| summed}");
+    let reply = client.call("RANGE summed| summed}");
     assert!(reply.starts_with(&format!("*{}|", 2 * (ROWS - 1))) && !reply.contains(&summed));
-    let reply = client.ask(&format!("GET {summed}"));
+    let reply = client.call(&format!("GET {summed}"));
     let why =
         format!("-ERR row \"{summed}\" of join summed0 has 1 source value that is not a number");
     assert!(reply.starts_with(&why), "{reply}");
-    let reply = client.ask(&format!("MGET {first} {summed}"));
+    let reply = client.call(&format!("MGET {first} {summed}"));
     assert!(
         reply.starts_with("*2|$") && reply.ends_with("|$-1"),
         "{reply}"
     );
     client.check(&format!("EXISTS {first}"), ":1");
-    assert!(client.ask("INFO joins").contains(",left_out="));
+    assert!(client.call("INFO joins").contains(",left_out="));
     client.check("PING", "+PONG");
 }
 
 #[test]
-fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
+fn a_long_fan_out_delays_only_its_writer() {
     const FOLLOWERS: usize = 50_000;
     let server = TestServer::start();
     let mut writer = Client::connect(&server);
@@ -477,7 +477,7 @@ fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
     }
     writer.stream.get_ref().set_nonblocking(false).expect("set");
     assert_eq!(writer.reply(), "+OK");
-    assert!(meanwhile > 1, "nobody else had a turn");
+    assert!(meanwhile > 1, "no other client was served");
     check_visits(&mut other, VISITED_MAX, "the fan-out");
     for user in [0, FOLLOWERS / 2, FOLLOWERS - 1] {
         other.check(&format!("GET tline|{user:06}|0000000001|star"), "$5|hello");
@@ -485,7 +485,7 @@ fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
 }
 
 #[test]
-fn a_large_first_fill_holds_up_nobody_else_and_reflects_what_was_written_meanwhile() {
+fn a_large_fill_delays_no_other_client_and_reflects_concurrent_writes() {
     let is_slow = std::env::var_os("LARDER_SLOW_TESTS").is_some();
     let rows = if is_slow { 1_000_000 } else { 100_000 };
     let server = TestServer::start();
@@ -525,7 +525,7 @@ fn a_large_first_fill_holds_up_nobody_else_and_reflects_what_was_written_meanwhi
     }
     assert!(written >= 4, "the fill went on while {written} writes came");
     check_visits(&mut other, VISITED_MAX, "the fill");
-    let left = other.ask("RANGECOUNT vote| vote}");
+    let left = other.call("RANGECOUNT vote| vote}");
     let all: i64 = left[1..].parse().expect("a number");
     let others = rows as i64 * 999 / 1000;
     let count = (all - others).to_string();
@@ -534,35 +534,35 @@ fn a_large_first_fill_holds_up_nobody_else_and_reflects_what_was_written_meanwhi
 }
 
 #[test]
-fn base_rows_beyond_the_memory_are_refused_and_nothing_breaks() {
+fn base_rows_above_the_memory_limit_are_rejected() {
     let server = TestServer::with(|config| config.tables.memory = ByteSize(1 << 20));
     let mut client = Client::connect(&server);
     let value = "x".repeat(1000);
     let refused = (0..2000).find_map(|row| {
-        let reply = client.ask(&format!("SET t|{row} {value}"));
+        let reply = client.call(&format!("SET t|{row} {value}"));
         (reply != "+OK").then_some(reply)
     });
     let refused = refused.expect("refused");
     assert!(refused.starts_with("-OOM base rows"), "{refused}");
     client.check("GET t|0", &format!("$1000|{value}"));
-    assert!(client.ask("RANGEDEL t| t}").starts_with(':'));
+    assert!(client.call("RANGEDEL t| t}").starts_with(':'));
     client.check("SET t|0 v", "+OK");
 }
 
 #[test]
-fn joins_are_operated_over_http() {
+fn joins_are_managed_over_http() {
     let server = TestServer::start();
     let body = json!({ "name": "timeline", "definition": TIMELINE });
     let (status, join) = server.post("/v1/joins", body.clone());
     assert_eq!((status, &join["name"]), (201, &json!("timeline")), "{join}");
-    let (status, told) = server.post("/v1/joins", body);
-    assert_eq!(status, 201, "the same again changes nothing: {told}");
+    let (status, reply) = server.post("/v1/joins", body);
+    assert_eq!(status, 201, "the same again changes nothing: {reply}");
     let other = json!({ "name": "timeline", "definition": "out|<a> = copy src|<a>" });
-    let (status, told) = server.post("/v1/joins", other);
-    assert_eq!(status, 400, "{told}");
+    let (status, reply) = server.post("/v1/joins", other);
+    assert_eq!(status, 400, "{reply}");
     let bad = json!({ "name": "b", "definition": "out|<a> = copyy src|<a>" });
-    let (_, told) = server.post("/v1/joins", bad);
-    let message = told["error"]["message"].as_str().expect("a message");
+    let (_, reply) = server.post("/v1/joins", bad);
+    let message = reply["error"]["message"].as_str().expect("a message");
     assert!(message.starts_with("column 11:"), "{message}");
     let mut client = Client::connect(&server);
     client.check("SET sub|ann|bob 1", "+OK");
@@ -583,7 +583,7 @@ fn joins_are_operated_over_http() {
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }
-    assert!(client.ask("INFO joins").contains("join_timeline:rows=1"));
+    assert!(client.call("INFO joins").contains("join_timeline:rows=1"));
     assert_eq!(server.delete("/v1/joins/timeline").0, 204);
     assert_eq!(server.delete("/v1/joins/timeline").0, 404);
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use larder_types::{ByteSize, Random};
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::{TestServer, build};
 
@@ -14,8 +14,8 @@ fn resp3(server: &TestServer) -> Client {
 }
 
 /// Returns the keys of the invalidations that arrive before the reply to a PING; `*` means all keys.
-fn invalidated(client: &mut Client) -> Vec<String> {
-    let frames = client.until_pong().into_iter();
+fn read_invalidations(client: &mut Client) -> Vec<String> {
+    let frames = client.frames_before_pong().into_iter();
     let key = |frame: String| key_of(&frame).unwrap_or_else(|| panic!("{frame}"));
     frames.map(key).collect()
 }
@@ -33,13 +33,13 @@ fn key_of(frame: &str) -> Option<String> {
 
 #[track_caller]
 fn check_invalidated(client: &mut Client, keys: &[&str]) {
-    let mut found = invalidated(client);
+    let mut found = read_invalidations(client);
     found.sort();
     assert_eq!(found, keys);
 }
 
 #[test]
-fn a_change_of_a_key_that_was_read_is_reported_once() {
+fn a_change_of_a_tracked_key_is_reported_once() {
     for server in servers() {
         let (mut reader, mut writer) = (resp3(&server), Client::connect(&server));
         reader.check("CLIENT TRACKING ON", "+OK");
@@ -68,7 +68,7 @@ fn a_change_of_a_key_that_was_read_is_reported_once() {
 }
 
 #[test]
-fn a_write_of_the_client_itself_is_reported_with_its_reply_unless_it_wants_none() {
+fn a_clients_own_writes_are_reported_unless_noloop_is_set() {
     for server in servers() {
         let mut client = resp3(&server);
         client.check("CLIENT TRACKING ON", "+OK");
@@ -96,7 +96,7 @@ fn a_write_of_the_client_itself_is_reported_with_its_reply_unless_it_wants_none(
 /// Changes of a row are not tracked for the key that a group of rows has in common. Such a key is therefore
 /// invalidated as soon as it is read.
 #[test]
-fn a_group_of_rows_is_stale_as_soon_as_it_is_read() {
+fn a_group_of_rows_is_invalidated_immediately_after_a_read() {
     for server in servers() {
         let (mut reader, mut writer) = (resp3(&server), Client::connect(&server));
         writer.create("leaders", "leaders|<rank:1>|<user> = top 2 score|<user>");
@@ -106,7 +106,7 @@ fn a_group_of_rows_is_stale_as_soon_as_it_is_read() {
         );
         for tracking in ["ON", "ON BCAST"] {
             reader.check(&format!("CLIENT TRACKING {tracking}"), "+OK");
-            reader.until_pong();
+            reader.frames_before_pong();
             for (read, key) in [
                 ("SMEMBERS team|red", "team|red"),
                 ("SCARD team|red", "team|red"),
@@ -114,7 +114,7 @@ fn a_group_of_rows_is_stale_as_soon_as_it_is_read() {
                 ("ZCARD leaders", "leaders"),
                 ("ZRANGE leaders 0 -1", "leaders"),
             ] {
-                let reply = reader.ask(read);
+                let reply = reader.call(read);
                 assert!(!reply.starts_with('-'), "{read}: {reply}");
                 check_invalidated(&mut reader, &[key]);
             }
@@ -124,7 +124,7 @@ fn a_group_of_rows_is_stale_as_soon_as_it_is_read() {
 }
 
 #[test]
-fn a_computed_row_is_reported_when_what_it_is_computed_from_changes() {
+fn an_output_row_is_reported_when_its_sources_change() {
     for server in servers() {
         let (mut reader, mut writer) = (resp3(&server), Client::connect(&server));
         writer.create("timeline", TIMELINE);
@@ -136,9 +136,9 @@ fn a_computed_row_is_reported_when_what_it_is_computed_from_changes() {
         );
         reader.check("CLIENT TRACKING ON", "+OK");
         let read = |reader: &mut Client| {
-            reader.ask("GET tline|ann|1|bob");
-            reader.ask("GET tline|ann|2|bob");
-            reader.ask("GET posts|bob");
+            reader.call("GET tline|ann|1|bob");
+            reader.call("GET tline|ann|2|bob");
+            reader.call("GET posts|bob");
             check_invalidated(reader, &[]);
         };
         read(&mut reader);
@@ -157,12 +157,12 @@ fn a_computed_row_is_reported_when_what_it_is_computed_from_changes() {
         check_invalidated(&mut reader, &["latest|bob"]);
         // A change of the definitions can affect every key.
         writer.check("JOIN.DROP posts", "+OK");
-        assert!(invalidated(&mut reader).contains(&"*".to_owned()));
+        assert!(read_invalidations(&mut reader).contains(&"*".to_owned()));
     }
 }
 
 #[test]
-fn another_version_of_a_store_is_reported() {
+fn a_swap_of_a_store_is_reported() {
     for server in servers() {
         let mut reader = resp3(&server);
         reader.check("CLIENT TRACKING ON", "+OK");
@@ -179,13 +179,13 @@ fn another_version_of_a_store_is_reported() {
 }
 
 #[test]
-fn opt_in_tracks_what_follows_caching_yes_and_opt_out_all_but_what_follows_caching_no() {
+fn opt_in_tracks_reads_after_caching_yes_and_opt_out_skips_reads_after_caching_no() {
     for server in servers() {
         let (mut reader, mut writer) = (resp3(&server), Client::connect(&server));
         let keys = ["t|a", "t|b", "t|c", "u|d"];
         let write_all = |writer: &mut Client| {
             keys.iter()
-                .for_each(|key| drop(writer.ask(&format!("SET {key} 1"))));
+                .for_each(|key| drop(writer.call(&format!("SET {key} 1"))));
         };
         reader.check("CLIENT TRACKING ON OPTIN", "+OK");
         let mut lines = Vec::new();
@@ -212,14 +212,14 @@ fn opt_in_tracks_what_follows_caching_yes_and_opt_out_all_but_what_follows_cachi
             "EXEC",
             "GET t|b",
         ] {
-            reader.ask(line);
+            reader.call(line);
         }
         write_all(&mut writer);
         check_invalidated(&mut reader, &["t|a", "u|d"]);
         reader.check("CLIENT TRACKING OFF", "+OK");
         reader.check("CLIENT TRACKING ON OPTOUT", "+OK");
         for line in ["GET t|a", "CLIENT CACHING NO", "GET t|b", "GET t|c"] {
-            reader.ask(line);
+            reader.call(line);
         }
         write_all(&mut writer);
         check_invalidated(&mut reader, &["t|a", "t|c"]);
@@ -248,7 +248,7 @@ fn invalidations_are_redirected_to_a_subscribed_connection() {
     for server in servers() {
         let (mut reader, mut writer) = (Client::connect(&server), Client::connect(&server));
         let mut feed = Client::connect(&server);
-        let id = feed.ask("CLIENT ID");
+        let id = feed.call("CLIENT ID");
         let id = id.strip_prefix(':').expect("a number");
         feed.check(
             "SUBSCRIBE __redis__:invalidate",
@@ -271,17 +271,17 @@ fn invalidations_are_redirected_to_a_subscribed_connection() {
 }
 
 #[test]
-fn a_client_learns_that_its_redirection_is_broken() {
+fn a_client_is_notified_of_a_broken_redirection() {
     for server in servers() {
         let (mut reader, mut writer) = (resp3(&server), Client::connect(&server));
         let mut feed = resp3(&server);
-        let id = feed.ask("CLIENT ID");
+        let id = feed.call("CLIENT ID");
         let id = id.strip_prefix(':').expect("a number").to_owned();
         reader.check(&format!("CLIENT TRACKING ON REDIRECT {id}"), "+OK");
         writer.check(&format!("CLIENT KILL ID {id}"), ":1");
-        assert_eq!(feed.rest(), "");
+        assert_eq!(feed.read_to_end(), "");
         crate::support::until("the connection is closed", || {
-            !writer.ask("CLIENT LIST").contains(&format!("id={id} "))
+            !writer.call("CLIENT LIST").contains(&format!("id={id} "))
         });
         reader.check("GET t|a", "_");
         writer.check("SET t|a 1", "+OK");
@@ -291,14 +291,14 @@ fn a_client_learns_that_its_redirection_is_broken() {
         );
         assert!(
             reader
-                .ask("CLIENT TRACKINGINFO")
+                .call("CLIENT TRACKINGINFO")
                 .contains("broken_redirect")
         );
     }
 }
 
 #[test]
-fn a_full_table_has_clients_forget_keys() {
+fn a_full_tracking_table_invalidates_keys() {
     let server = server_with(|config| {
         config.server.threads = 2;
         config.server.tracking_keys_max = 10;
@@ -317,27 +317,27 @@ fn a_full_table_has_clients_forget_keys() {
             frame => forgotten.extend(key_of(frame)),
         }
     }
-    forgotten.extend(invalidated(&mut reader));
+    forgotten.extend(read_invalidations(&mut reader));
     cached.retain(|key| !forgotten.contains(key));
     assert!(cached.len() <= 12, "{cached:?}");
     for key in &cached {
         writer.check(&format!("SET {key} 1"), "+OK");
     }
-    let mut found = invalidated(&mut reader);
+    let mut found = read_invalidations(&mut reader);
     found.sort();
     cached.sort();
     assert_eq!(found, cached);
 }
 
 /// A client with a cache, which it consults before each read.
-struct Caching {
+struct CachingClient {
     client: Client,
     cache: HashMap<String, String>,
     hits: usize,
     reported: usize,
 }
 
-impl Caching {
+impl CachingClient {
     fn forget(&mut self, frame: &str) -> bool {
         let Some(key) = key_of(frame) else {
             return false;
@@ -355,7 +355,7 @@ impl Caching {
             self.hits += 1;
             return;
         }
-        self.client.send(&request(&read_of(key)));
+        self.client.send(&request(&read_command(key)));
         let reply = loop {
             let frame = self.client.reply();
             if !self.forget(&frame) {
@@ -366,13 +366,13 @@ impl Caching {
     }
 
     fn catch_up(&mut self) {
-        for frame in self.client.until_pong() {
+        for frame in self.client.frames_before_pong() {
             assert!(self.forget(&frame), "{frame}");
         }
     }
 }
 
-fn read_of(key: &str) -> Vec<&str> {
+fn read_command(key: &str) -> Vec<&str> {
     if key.starts_with("h:") {
         vec!["HGETALL", key]
     } else {
@@ -381,7 +381,7 @@ fn read_of(key: &str) -> Vec<&str> {
 }
 
 /// Returns a random key of a row, an object, or a join's output.
-fn drawn_key(random: &mut Random) -> String {
+fn random_key(random: &mut Random) -> String {
     let (a, b, c) = (random.index(3), random.index(3), random.index(4));
     match random.index(6) {
         0 => format!("t|{a}{b}"),
@@ -392,7 +392,7 @@ fn drawn_key(random: &mut Random) -> String {
     }
 }
 
-fn drawn_write(random: &mut Random) -> String {
+fn random_write(random: &mut Random) -> String {
     let (a, b, c, value) = (
         random.index(3),
         random.index(3),
@@ -430,7 +430,7 @@ fn check_cache(threads: u32, seed: u64) {
     );
     let mut client = resp3(&server);
     client.check("CLIENT TRACKING ON", "+OK");
-    let mut caching = Caching {
+    let mut caching = CachingClient {
         client,
         cache: HashMap::new(),
         hits: 0,
@@ -445,18 +445,18 @@ fn check_cache(threads: u32, seed: u64) {
                     let mut random = Random::new(seed * 1000 + round * 2 + writer);
                     let mut client = Client::connect(server);
                     for _ in 0..20 {
-                        client.ask(&drawn_write(&mut random));
+                        client.call(&random_write(&mut random));
                     }
                 });
             }
             let mut random = Random::new(seed * 7000 + round);
             for _ in 0..80 {
-                caching.read(&drawn_key(&mut random));
+                caching.read(&random_key(&mut random));
             }
         });
         caching.catch_up();
         for (key, cached) in &caching.cache {
-            plain.send(&request(&read_of(key)));
+            plain.send(&request(&read_command(key)));
             let there = plain.reply();
             let same = |reply: &str| reply.replace("$-1", "_").replacen('*', "%", 1);
             let halved = |reply: String| match reply.strip_prefix("%2") {
@@ -481,7 +481,7 @@ fn check_cache(threads: u32, seed: u64) {
 
 /// After each PING and the invalidations before its reply, every cached value must equal the server's.
 #[test]
-fn a_cache_never_keeps_a_value_that_the_server_no_longer_answers() {
+fn a_client_side_cache_never_keeps_a_stale_value() {
     for seed in 1..=3 {
         check_cache(1, seed);
         check_cache(2, seed);

@@ -30,11 +30,11 @@ pub fn frame(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
 
 pub fn reply(stream: &mut impl BufRead) -> io::Result<Reply> {
     let first = Reply::first(&frame(stream)?).map_err(io::Error::other)?;
-    Ok(first.expect("it is whole").0)
+    Ok(first.expect("a complete reply").0)
 }
 
 /// Returns a reply in its encoded form with `|` for line breaks. Nested replies follow one another.
-pub fn shown(frame: &[u8]) -> String {
+pub fn format_frame(frame: &[u8]) -> String {
     let (mut all, mut rest) = (Vec::new(), frame);
     while let Some((_, size)) = Token::first(rest) {
         let text = String::from_utf8_lossy(&rest[..size - 2]);
@@ -46,11 +46,11 @@ pub fn shown(frame: &[u8]) -> String {
 }
 
 #[test]
-fn a_reply_is_shown_as_it_is_spelled_and_no_byte_behind_it_is_taken() {
+fn a_reply_is_printed_verbatim_and_later_bytes_stay_in_the_stream() {
     let mut bytes = &b"*3\r\n$4\r\na\r\nb\r\n%1\r\n$-1\r\n$0\r\n\r\n:5\r\n+OK\r\n"[..];
     let first = frame(&mut bytes).expect("a reply");
-    assert_eq!(shown(&first), "*3|$4|a\r\nb|%1|$-1|$0||:5");
+    assert_eq!(format_frame(&first), "*3|$4|a\r\nb|%1|$-1|$0||:5");
     let second = frame(&mut bytes).expect("a reply");
-    assert_eq!((shown(&second).as_str(), bytes), ("+OK", &b""[..]));
+    assert_eq!((format_frame(&second).as_str(), bytes), ("+OK", &b""[..]));
     assert!(frame(&mut bytes).is_err());
 }

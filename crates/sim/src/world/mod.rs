@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use crate::disk::Disk;
 use crate::faults::{Fault, Plan};
-use crate::links::{End, Links, direction};
+use crate::links::{End, Links, direction_index};
 use crate::node::{Input, Node, NodeId, Output, Outputs, Start};
 use crate::random::Random;
 
@@ -195,13 +195,13 @@ impl<N: Node> World<N> {
             plan,
         };
         for node in (0..nodes).map(NodeId) {
-            world.at(0, Event::Start(node, false));
+            world.schedule(0, Event::Start(node, false));
         }
         for (fault, at) in (0..world.plan.0.len())
             .map(|at| (at, world.plan.0[at].0))
             .collect::<Vec<_>>()
         {
-            world.at(at, Event::Fault(fault));
+            world.schedule(at, Event::Fault(fault));
         }
         world
     }
@@ -263,7 +263,7 @@ impl<N: Node> World<N> {
             self.now = at;
             let event = self.events[slot].take().expect("once");
             self.free.push(slot);
-            self.happen(event);
+            self.handle_event(event);
         }
         self.now = self.now.max(until_us);
     }
@@ -271,17 +271,17 @@ impl<N: Node> World<N> {
     /// Ends all faults: links are open, and all processes run or restart soon.
     pub fn calm(&mut self) {
         self.is_calm = true;
-        self.say(|| "calm".to_owned());
+        self.trace_line(|| "calm".to_owned());
         let nodes = self.places.len();
         for from in (0..nodes).map(NodeId) {
             self.places[from.0].dies_within = None;
             self.places[from.0].syncs_not_before = 0;
             if self.places[from.0].is_paused {
-                self.at(self.now, Event::Resume(from));
+                self.schedule(self.now, Event::Resume(from));
             }
             for to in (0..nodes).map(NodeId).filter(|to| *to != from) {
-                if self.links.way(from, to).blocks > 0 {
-                    self.links.way(from, to).blocks = 1;
+                if self.links.direction(from, to).blocks > 0 {
+                    self.links.direction(from, to).blocks = 1;
                     self.unblock(from, to);
                 }
             }
@@ -290,7 +290,7 @@ impl<N: Node> World<N> {
 
     /// Injects a fault now.
     pub fn inflict(&mut self, fault: &Fault) {
-        self.say(|| format!("fault {fault:?}"));
+        self.trace_line(|| format!("fault {fault:?}"));
         match fault {
             Fault::Kill { node, down_us } => self.kill(*node, *down_us, false),
             Fault::KillWithin { node, down_us } => {
@@ -308,17 +308,17 @@ impl<N: Node> World<N> {
                 if place.node.is_some() && !place.is_paused {
                     place.is_paused = true;
                     self.mark(Mark::Paused);
-                    self.at(self.now + for_us, Event::Resume(*node));
+                    self.schedule(self.now + for_us, Event::Resume(*node));
                 }
             }
             Fault::Cut { from, to, for_us } => {
                 self.block(*from, *to);
-                self.at(self.now + for_us, Event::Unblock(*from, *to));
+                self.schedule(self.now + for_us, Event::Unblock(*from, *to));
             }
             Fault::Isolate { nodes, for_us } => {
                 for (from, to) in self.around(nodes) {
                     self.block(from, to);
-                    self.at(self.now + for_us, Event::Unblock(from, to));
+                    self.schedule(self.now + for_us, Event::Unblock(from, to));
                 }
             }
             Fault::SwizzleClog { nodes, step_us } => {
@@ -332,8 +332,8 @@ impl<N: Node> World<N> {
                         .expect("the same");
                     let free = self.now + step_us * (nodes.len() + place) as u64;
                     for (from, to) in self.around(&[*node]) {
-                        self.at(stop, Event::Block(from, to));
-                        self.at(free, Event::Unblock(from, to));
+                        self.schedule(stop, Event::Block(from, to));
+                        self.schedule(free, Event::Unblock(from, to));
                     }
                 }
             }
@@ -344,7 +344,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    fn at(&mut self, at: u64, event: Event<N::Message>) {
+    fn schedule(&mut self, at: u64, event: Event<N::Message>) {
         let slot = self.free.pop().unwrap_or(self.events.len());
         match self.events.get_mut(slot) {
             Some(free) => *free = Some(event),
@@ -358,7 +358,7 @@ impl<N: Node> World<N> {
         *self.marks.entry(mark).or_default() += 1;
     }
 
-    fn say(&mut self, line: impl FnOnce() -> String) {
+    fn trace_line(&mut self, line: impl FnOnce() -> String) {
         if self.options.is_traced {
             if self.trace.len() == TRACE_LINES {
                 self.trace.pop_front();
@@ -374,7 +374,7 @@ impl<N: Node> World<N> {
         self.random.between(first, last.max(first))
     }
 
-    fn happen(&mut self, event: Event<N::Message>) {
+    fn handle_event(&mut self, event: Event<N::Message>) {
         match event {
             Event::Arrive {
                 connection,
@@ -387,14 +387,14 @@ impl<N: Node> World<N> {
                     self.mark(Mark::MessageLost);
                     return;
                 }
-                let way = &mut pair.ways[direction(from, to)];
+                let way = &mut pair.ways[direction_index(from, to)];
                 if way.blocks > 0 {
                     way.held.push_back(message);
                     self.mark(Mark::HeldBack);
                     return;
                 }
-                if pair.ends[direction(to, from)] == End::Told(connection) {
-                    self.tell(to, Input::Message(from, message));
+                if pair.ends[direction_index(to, from)] == End::Notified(connection) {
+                    self.deliver(to, Input::Message(from, message));
                 }
             }
             Event::Datagram {
@@ -403,7 +403,7 @@ impl<N: Node> World<N> {
                 sent,
                 message,
             } => {
-                if self.links.way(from, to).blocks > 0 {
+                if self.links.direction(from, to).blocks > 0 {
                     self.mark(Mark::DatagramLost);
                     return;
                 }
@@ -413,26 +413,26 @@ impl<N: Node> World<N> {
                 if is_late {
                     self.mark(Mark::DatagramOvertaken);
                 }
-                self.tell(to, Input::Datagram(from, message));
+                self.deliver(to, Input::Datagram(from, message));
             }
             Event::Connect(a, b) => self.connect(a, b),
             Event::Learn {
                 connection,
                 node,
                 peer,
-            } => self.learn(connection, node, peer),
+            } => self.notify_connected(connection, node, peer),
             Event::Tire { from, to, since } => {
-                let way = self.links.way(from, to);
+                let way = self.links.direction(from, to);
                 if way.blocks > 0 && way.blocked_since == since {
                     self.break_connection(from, to);
                 }
             }
             Event::Wake(node, life) if self.places[node.0].life == life => {
-                self.tell(node, Input::Tick);
+                self.deliver(node, Input::Tick);
             }
             Event::Synced(node, life, upto) if self.places[node.0].life == life => {
                 self.places[node.0].disk.sync(upto);
-                self.tell(node, Input::Synced(upto));
+                self.deliver(node, Input::Synced(upto));
             }
             Event::Wake(..) | Event::Synced(..) => {}
             Event::Start(node, lost_power) => self.start(node, lost_power),
@@ -448,12 +448,12 @@ impl<N: Node> World<N> {
         }
     }
 
-    fn tell(&mut self, to: NodeId, input: Input<N::Message>) {
-        self.tell_of(to, input, 0);
+    fn deliver(&mut self, to: NodeId, input: Input<N::Message>) {
+        self.deliver_on(to, input, 0);
     }
 
     /// Delivers an input about this connection, unless the node is down.
-    fn tell_of(&mut self, to: NodeId, input: Input<N::Message>, connection: u64) {
+    fn deliver_on(&mut self, to: NodeId, input: Input<N::Message>, connection: u64) {
         let place = &mut self.places[to.0];
         if place.node.is_none() {
             return;
@@ -475,7 +475,7 @@ impl<N: Node> World<N> {
     }
 
     fn step(&mut self, to: NodeId, input: Input<N::Message>, connection: u64) {
-        self.say(|| format!("{} <- {input:?}", to.0));
+        self.trace_line(|| format!("{} <- {input:?}", to.0));
         if let Input::Connected(peer) | Input::Lost(peer) = input {
             self.places[to.0].held_good[peer.0] = connection;
         }
@@ -483,7 +483,7 @@ impl<N: Node> World<N> {
         let mut out = self.outputs();
         let node = self.places[to.0].node.as_mut().expect("it is up");
         node.step(now, input, &mut out);
-        self.do_all(to, out);
+        self.execute_outputs(to, out);
     }
 
     fn outputs(&self) -> Outputs<N::Message> {
@@ -493,7 +493,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    fn do_all(&mut self, node: NodeId, mut out: Outputs<N::Message>) {
+    fn execute_outputs(&mut self, node: NodeId, mut out: Outputs<N::Message>) {
         let dies = if out.list.is_empty() {
             None
         } else {
@@ -505,14 +505,14 @@ impl<N: Node> World<N> {
             self.mark(Mark::KilledWithin);
         }
         for output in out.list {
-            self.put_out(node, output);
+            self.execute_output(node, output);
         }
         if let Some(down_us) = dies {
             self.kill(node, down_us, false);
         }
     }
 
-    fn put_out(&mut self, from: NodeId, output: Output<N::Message>) {
+    fn execute_output(&mut self, from: NodeId, output: Output<N::Message>) {
         match output {
             Output::Send(to, message) => self.send(from, to, message),
             Output::Datagram(to, message) => {
@@ -536,7 +536,7 @@ impl<N: Node> World<N> {
                 if place.syncs_not_before > self.now {
                     self.mark(Mark::SlowSync);
                 }
-                self.at(at, Event::Synced(from, life, upto));
+                self.schedule(at, Event::Synced(from, life, upto));
             }
             Output::Wake(local) => {
                 let place = &self.places[from.0];
@@ -547,14 +547,14 @@ impl<N: Node> World<N> {
                     (passed * 1_000_000).div_ceil(u128::from(place.clock_ppm)) as u64
                 };
                 let (at, life) = (at.max(self.now + 1), place.life);
-                self.at(at, Event::Wake(from, life));
+                self.schedule(at, Event::Wake(from, life));
             }
-            Output::Note(line) => self.say(|| format!("{} -- {line}", from.0)),
+            Output::Note(line) => self.trace_line(|| format!("{} -- {line}", from.0)),
         }
     }
 
     fn start(&mut self, me: NodeId, lost_power: bool) {
-        self.say(|| format!("{} starts", me.0));
+        self.trace_line(|| format!("{} starts", me.0));
         self.mark(Mark::Started);
         let now_us = self.clock(me);
         let seed = self.random.word();
@@ -570,7 +570,7 @@ impl<N: Node> World<N> {
             lost_power,
         };
         place.node = Some(N::start(&self.setup, start, &mut out));
-        self.do_all(me, out);
+        self.execute_outputs(me, out);
         for other in (0..self.places.len())
             .map(NodeId)
             .filter(|other| *other != me)
@@ -603,22 +603,22 @@ impl<N: Node> World<N> {
             place.disk.end_process();
             self.mark(Mark::Killed);
         }
-        self.say(|| format!("{} is dead, power lost: {power}", node.0));
+        self.trace_line(|| format!("{} is dead, power lost: {power}", node.0));
         for other in (0..self.places.len())
             .map(NodeId)
             .filter(|other| *other != node)
         {
             self.break_connection(node, other);
-            self.links.pair(node, other).ends[direction(node, other)] = End::None;
+            self.links.pair(node, other).ends[direction_index(node, other)] = End::None;
         }
-        self.at(self.now + down_us.max(1), Event::Start(node, power));
+        self.schedule(self.now + down_us.max(1), Event::Start(node, power));
     }
 
     fn resume(&mut self, node: NodeId) {
         if !std::mem::take(&mut self.places[node.0].is_paused) {
             return;
         }
-        self.say(|| format!("{} goes on", node.0));
+        self.trace_line(|| format!("{} goes on", node.0));
         while let Some((input, connection)) = self.places[node.0].inbox.pop_front() {
             self.step(node, input, connection);
             if self.places[node.0].node.is_none() {

@@ -1,7 +1,7 @@
 //! The dynamics of links: sending, connecting, breaking, blocking. `crate::links` defines the guarantees.
 
 use super::{Event, Mark, World};
-use crate::links::{End, direction};
+use crate::links::{End, direction_index};
 use crate::node::{Input, Node, NodeId};
 
 impl<N: Node> World<N> {
@@ -17,7 +17,7 @@ impl<N: Node> World<N> {
             self.break_connection(from, to);
             return;
         }
-        let way = self.links.way(from, to);
+        let way = self.links.direction(from, to);
         let at = (now + delay).max(way.last_at);
         way.last_at = at;
         let arrive = Event::Arrive {
@@ -26,7 +26,7 @@ impl<N: Node> World<N> {
             to,
             message,
         };
-        self.at(at, arrive);
+        self.schedule(at, arrive);
     }
 
     pub(super) fn send_datagram(&mut self, from: NodeId, to: NodeId, message: N::Message) {
@@ -38,7 +38,7 @@ impl<N: Node> World<N> {
             sent,
             message,
         };
-        self.at(at, datagram);
+        self.schedule(at, datagram);
     }
 
     /// Schedules an attempt to connect two nodes, unless one is in progress.
@@ -47,7 +47,7 @@ impl<N: Node> World<N> {
         let pair = self.links.pair(one, other);
         if pair.connection == 0 && !pair.is_connecting {
             pair.is_connecting = true;
-            self.at(self.now + after, Event::Connect(one, other));
+            self.schedule(self.now + after, Event::Connect(one, other));
         }
     }
 
@@ -64,8 +64,10 @@ impl<N: Node> World<N> {
             return self.seek(one, other);
         }
         for (me, peer) in [(one, other), (other, one)] {
-            if let End::Told(connection) = self.links.pair(me, peer).ends[direction(me, peer)] {
-                self.learn(connection, me, peer);
+            if let End::Notified(connection) =
+                self.links.pair(me, peer).ends[direction_index(me, peer)]
+            {
+                self.notify_connected(connection, me, peer);
             }
         }
         self.connections += 1;
@@ -81,17 +83,18 @@ impl<N: Node> World<N> {
             // The first notified node may have died on that input.
             let is_up = self.places[me.0].node.is_some();
             if is_up && self.links.pair(me, peer).connection == connection {
-                self.links.pair(me, peer).ends[direction(me, peer)] = End::Told(connection);
-                self.tell_of(me, Input::Connected(peer), connection);
+                self.links.pair(me, peer).ends[direction_index(me, peer)] =
+                    End::Notified(connection);
+                self.deliver_on(me, Input::Connected(peer), connection);
             }
         }
     }
 
-    pub(super) fn learn(&mut self, connection: u64, node: NodeId, peer: NodeId) {
-        let end = &mut self.links.pair(node, peer).ends[direction(node, peer)];
-        if *end == End::Told(connection) {
+    pub(super) fn notify_connected(&mut self, connection: u64, node: NodeId, peer: NodeId) {
+        let end = &mut self.links.pair(node, peer).ends[direction_index(node, peer)];
+        if *end == End::Notified(connection) {
             *end = End::None;
-            self.tell(node, Input::Lost(peer));
+            self.deliver(node, Input::Lost(peer));
         }
     }
 
@@ -105,7 +108,7 @@ impl<N: Node> World<N> {
         self.mark(Mark::ConnectionBroken);
         for (node, peer) in [(one, other), (other, one)] {
             let at = self.now + self.random.between(1, self.options.break_after_us);
-            self.at(
+            self.schedule(
                 at,
                 Event::Learn {
                     connection,
@@ -120,12 +123,12 @@ impl<N: Node> World<N> {
     pub(super) fn block(&mut self, from: NodeId, to: NodeId) {
         let after = self.random.between(1, self.options.break_after_us);
         let since = self.order;
-        let way = self.links.way(from, to);
+        let way = self.links.direction(from, to);
         way.blocks += 1;
         if way.blocks == 1 {
             way.blocked_since = since;
             self.mark(Mark::Blocked);
-            self.at(self.now + after, Event::Tire { from, to, since });
+            self.schedule(self.now + after, Event::Tire { from, to, since });
         }
     }
 
@@ -133,7 +136,7 @@ impl<N: Node> World<N> {
         let now = self.now;
         let pair = self.links.pair(from, to);
         let connection = pair.connection;
-        let way = &mut pair.ways[direction(from, to)];
+        let way = &mut pair.ways[direction_index(from, to)];
         if way.blocks == 0 {
             return;
         }
@@ -146,9 +149,9 @@ impl<N: Node> World<N> {
         way.last_at = way.last_at.max(now);
         for message in held {
             let pair = self.links.pair(from, to);
-            let is_told = pair.ends[direction(to, from)] == End::Told(connection);
-            if pair.connection == connection && is_told {
-                self.tell(to, Input::Message(from, message));
+            let is_notified = pair.ends[direction_index(to, from)] == End::Notified(connection);
+            if pair.connection == connection && is_notified {
+                self.deliver(to, Input::Message(from, message));
             }
         }
     }

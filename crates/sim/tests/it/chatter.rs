@@ -17,7 +17,7 @@ struct Chatter {
     me: NodeId,
     peers: BTreeMap<NodeId, (u64, u64)>,
     clock_us: u64,
-    heard: u64,
+    received: u64,
     datagrams: u64,
 }
 
@@ -31,7 +31,7 @@ impl Node for Chatter {
             me: start.me,
             peers: BTreeMap::new(),
             clock_us: start.now_us,
-            heard: 0,
+            received: 0,
             datagrams: 0,
         }
     }
@@ -56,10 +56,12 @@ impl Node for Chatter {
             }
             Input::Connected(peer) => {
                 let before = self.peers.insert(peer, (0, 0));
-                assert_eq!(before, None, "told of the loss first");
+                assert_eq!(before, None, "the loss is reported first");
             }
             Input::Lost(peer) => {
-                self.peers.remove(&peer).expect("told of the connection");
+                self.peers
+                    .remove(&peer)
+                    .expect("the connection was reported");
             }
             Input::Message(peer, number) => {
                 let (_, last) = self.peers.get_mut(&peer).expect("connected");
@@ -68,7 +70,7 @@ impl Node for Chatter {
                     number, *last,
                     "a connection keeps its order, and loses nothing"
                 );
-                self.heard += 1;
+                self.received += 1;
             }
             Input::Datagram(..) | Input::Synced(_) => {}
         }
@@ -97,7 +99,7 @@ fn world(seed: u64, is_traced: bool) -> World<Chatter> {
 }
 
 #[test]
-fn connections_keep_their_order_whatever_happens_and_all_faults_do_happen() {
+fn connections_keep_their_order_and_all_faults_occur() {
     let mut marks: BTreeMap<Mark, u64> = BTreeMap::new();
     let gathered = std::cell::RefCell::new(&mut marks);
     for_each_seed(60, 2_000, |seed| {
@@ -112,7 +114,7 @@ fn connections_keep_their_order_whatever_happens_and_all_faults_do_happen() {
                 NODES - 1,
                 "all are connected in the end"
             );
-            assert!(chatter.peers.values().all(|(_, heard)| *heard > 0));
+            assert!(chatter.peers.values().all(|(_, received)| *received > 0));
         }
         for (mark, count) in world.marks() {
             *gathered.borrow_mut().entry(*mark).or_default() += count;
@@ -144,7 +146,7 @@ fn connections_keep_their_order_whatever_happens_and_all_faults_do_happen() {
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again_and_another_gives_another() {
+fn equal_seeds_give_equal_runs() {
     let run = |seed| {
         let mut world = world(seed, true);
         world.run_until(500_000);
@@ -155,21 +157,21 @@ fn a_seed_gives_the_same_run_again_and_another_gives_another() {
 }
 
 #[test]
-fn a_node_that_stands_still_hears_everything_afterwards() {
+fn a_stalled_node_receives_all_messages_afterwards() {
     let quiet = Options {
         break_one_in: 0,
         ..Options::draw(&mut Random::stream(5, 0), 5)
     };
     let mut world: World<Chatter> = World::new(NODES, (), quiet, Plan::default());
     world.run_until(1_000_000);
-    let before = world.node(NodeId(0)).expect("up").heard;
+    let before = world.node(NodeId(0)).expect("up").received;
     world.inflict(&Fault::Pause {
         node: NodeId(0),
         for_us: 1_000_000,
     });
     world.run_until(1_999_000);
-    assert_eq!(world.node(NodeId(0)).expect("up").heard, before);
+    assert_eq!(world.node(NodeId(0)).expect("up").received, before);
     world.run_until(2_000_001);
-    let after = world.node(NodeId(0)).expect("up").heard;
+    let after = world.node(NodeId(0)).expect("up").received;
     assert!(after > before + 200, "{before}, then {after}");
 }

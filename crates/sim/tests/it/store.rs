@@ -131,7 +131,7 @@ fn loses(seed: u64, answers_early: bool) -> bool {
 }
 
 #[test]
-fn a_store_that_answers_before_it_synced_is_found_and_an_honest_one_is_not() {
+fn a_store_that_replies_before_syncing_is_detected() {
     assert!((0..50).any(|seed| loses(seed, true)));
     assert!((0..50).all(|seed| !loses(seed, false)));
 }

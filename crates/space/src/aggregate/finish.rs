@@ -12,13 +12,13 @@ use crate::error::{Refusal, Result};
 use crate::expression::Cell;
 
 /// Names and values, in order. [`Cell::Null`] is sent as nil; a name without a cell is omitted.
-pub type OutRow = Vec<(Vec<u8>, Cell)>;
+pub type ResultRow = Vec<(Vec<u8>, Cell)>;
 
 /// The number of rows of a stage between two calls of `ensure`.
 const ROWS_BETWEEN_CHECKS: usize = 256;
 
 /// A row with its identity: the key of its object, or the key of its group.
-type Identified = (Vec<u8>, Row);
+type KeyedRow = (Vec<u8>, Row);
 
 /// Returns the rows, and their number before the last SORTBY and LIMIT. Calls `ensure` regularly, and stops with its
 /// error.
@@ -30,7 +30,7 @@ pub fn finish(
     partial: Partial,
     limits: Limits,
     ensure: &dyn Fn() -> Result<()>,
-) -> Result<(u64, Vec<OutRow>)> {
+) -> Result<(u64, Vec<ResultRow>)> {
     let boundary = aggregation.boundary();
     let (mut total, mut rows) = match (partial.state, aggregation.stages.get(boundary)) {
         (State::Rows(found), _) => {
@@ -40,7 +40,7 @@ pub fn finish(
                 .iter()
                 .map(|entry| Ok((entry.key.to_vec(), Row::decode(entry.content, width)?)))
                 .collect();
-            (total, rows.map_err(damaged)?)
+            (total, rows.map_err(decode_error)?)
         }
         (State::Groups(groups), Some(Stage::Group(keys, reducers))) => {
             let rows = group_rows(
@@ -69,18 +69,20 @@ pub fn finish(
     let names = aggregation
         .layouts
         .last()
-        .expect("there is a layout behind the last stage");
+        .expect("there is a layout after the last stage");
     Ok((
         total,
-        rows.into_iter().map(|(_, row)| named(names, row)).collect(),
+        rows.into_iter()
+            .map(|(_, row)| name_cells(names, row))
+            .collect(),
     ))
 }
 
-fn damaged(error: larder_types::wire::Malformed) -> Refusal {
+fn decode_error(error: larder_types::wire::Malformed) -> Refusal {
     Refusal::new(format!("a partial result is damaged: {error}"))
 }
 
-fn named(names: &[String], row: Row) -> OutRow {
+fn name_cells(names: &[String], row: Row) -> ResultRow {
     let cells = names
         .iter()
         .zip(row.cells)
@@ -92,10 +94,10 @@ fn run(
     aggregation: &Aggregation,
     index: usize,
     stage: &Stage,
-    mut rows: Vec<Identified>,
+    mut rows: Vec<KeyedRow>,
     limits: Limits,
     ensure: &dyn Fn() -> Result<()>,
-) -> Result<Vec<Identified>> {
+) -> Result<Vec<KeyedRow>> {
     ensure()?;
     match stage {
         Stage::Apply(..) | Stage::Filter(_) => {
@@ -145,7 +147,7 @@ fn group_rows(
     keys: usize,
     reducers: &[Reducer],
     width: usize,
-) -> Result<Vec<Identified>> {
+) -> Result<Vec<KeyedRow>> {
     let rows = groups.into_iter().map(|(identity, accumulators)| {
         let mut reader = WireReader::new(&identity);
         let mut cells = Vec::with_capacity(width);
@@ -167,5 +169,5 @@ fn group_rows(
             },
         ))
     });
-    rows.collect::<Result<_, _>>().map_err(damaged)
+    rows.collect::<Result<_, _>>().map_err(decode_error)
 }

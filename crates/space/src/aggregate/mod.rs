@@ -22,6 +22,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use finish::{OutRow, finish};
+pub use finish::{ResultRow, finish};
 pub use partial::{Limits, Partial};
 pub use request::{Aggregation, Cursor};

@@ -11,7 +11,7 @@ use crate::base::number::Number;
 use crate::error::{Refusal, Result};
 use crate::expression::{Cell, Expression};
 use crate::object::Object;
-use crate::schema::{Definition, Kind};
+use crate::schema::{AttributeKind, Definition};
 use crate::search;
 use crate::value::read_column;
 
@@ -163,7 +163,7 @@ impl Partial {
         let groups = match &self.state {
             State::Rows(rows) if rows.bytes() > self.limits.bytes_max => {
                 return Err(Refusal::new(format!(
-                    "rows take more than {} bytes: ask for fewer with LIMIT or MAX, or read them with WITHCURSOR",
+                    "rows take more than {} bytes: request fewer with LIMIT or MAX, or read them with WITHCURSOR",
                     self.limits.bytes_max
                 )));
             }
@@ -202,11 +202,11 @@ impl Partial {
         self.check()
     }
 
-    /// Merges results from copies in several regions. For rows, see [`search::Partial::of_copies`].
+    /// Merges results from copies in several regions. For rows, see [`search::Partial::merge_copies`].
     ///
     /// # Errors
     /// See [`Partial::merge`].
-    pub fn of_copies(
+    pub fn merge_copies(
         aggregation: &Aggregation,
         limits: Limits,
         parts: Vec<Partial>,
@@ -218,7 +218,7 @@ impl Partial {
                     State::Rows(rows) => Some(rows),
                     State::Groups(_) => None,
                 });
-                *rows = search::Partial::of_copies(rows.keep(), parts);
+                *rows = search::Partial::merge_copies(rows.keep(), parts);
                 all.check()?;
             }
             State::Groups(_) => {
@@ -425,15 +425,20 @@ fn cell(definition: &Definition, key: &[u8], object: &Object, name: &str) -> Cel
     let Some(attribute) = definition.by_name(name) else {
         return stored;
     };
-    let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
+    let is_text = matches!(
+        attribute.kind,
+        AttributeKind::Tag { .. } | AttributeKind::Text { .. }
+    );
     // Every field of a hash is a valid text.
     let always_fits = is_text && attribute.path.is_none();
     if !always_fits && read_column(attribute, object).map_or(true, |column| column.is_missing()) {
         return Cell::Null;
     }
     let typed = |cell: Cell| match (&attribute.kind, &cell) {
-        (Kind::Numeric, Cell::Text(text)) => Number::parse(text).map_or(cell, Cell::Number),
-        (Kind::Timestamp, Cell::Text(text)) => match instant::parse(text) {
+        (AttributeKind::Numeric, Cell::Text(text)) => {
+            Number::parse(text).map_or(cell, Cell::Number)
+        }
+        (AttributeKind::Timestamp, Cell::Text(text)) => match instant::parse(text) {
             Some(micros) => Cell::Number(instant::seconds(micros)),
             None => cell,
         },

@@ -10,19 +10,19 @@ use larder_types::key_hash;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
 use crate::base::number::Number;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 use crate::expression::Cell;
 use crate::search::partial::rank_value;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reducer {
-    kind: Kind,
+    kind: ReducerKind,
     /// The column that the reducer reads; unused by COUNT.
     column: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+enum ReducerKind {
     Count,
     CountDistinct,
     Sum,
@@ -63,8 +63,8 @@ impl Reducer {
         let number = |text: &[u8]| {
             let number = Number::parse(text).ok_or_else(|| {
                 Refusal::new(format!(
-                    "Bad arguments for {name}: {:?} is no number",
-                    shown(text)
+                    "Bad arguments for {name}: {:?} is not a number",
+                    printable(text)
                 ))
             });
             Ok::<_, Refusal>(number?.as_f64())
@@ -73,24 +73,24 @@ impl Reducer {
             "COUNT" => {
                 counts(0, 0)?;
                 return Ok(Reducer {
-                    kind: Kind::Count,
+                    kind: ReducerKind::Count,
                     column: 0,
                 });
             }
-            "COUNT_DISTINCT" | "COUNT_DISTINCTISH" => Kind::CountDistinct,
-            "SUM" => Kind::Sum,
-            "MIN" => Kind::Min,
-            "MAX" => Kind::Max,
-            "AVG" => Kind::Average,
-            "STDDEV" => Kind::Deviation,
-            "TOLIST" => Kind::ToList,
+            "COUNT_DISTINCT" | "COUNT_DISTINCTISH" => ReducerKind::CountDistinct,
+            "SUM" => ReducerKind::Sum,
+            "MIN" => ReducerKind::Min,
+            "MAX" => ReducerKind::Max,
+            "AVG" => ReducerKind::Average,
+            "STDDEV" => ReducerKind::Deviation,
+            "TOLIST" => ReducerKind::ToList,
             "QUANTILE" => {
                 counts(2, 2)?;
                 let quantile = number(list[1])?;
                 if !(0.0..=1.0).contains(&quantile) {
                     return Err(Refusal::new("Percentage must be between 0.0 and 1.0"));
                 }
-                Kind::Quantile(quantile)
+                ReducerKind::Quantile(quantile)
             }
             "RANDOM_SAMPLE" => {
                 counts(2, 2)?;
@@ -100,7 +100,7 @@ impl Reducer {
                         "Sample size too large: it is 0 to {SAMPLE_MAX}"
                     )));
                 }
-                Kind::Sample(size as usize)
+                ReducerKind::Sample(size as usize)
             }
             "FIRST_VALUE" => {
                 counts(1, 4)?;
@@ -119,18 +119,18 @@ impl Reducer {
                     }
                 };
                 return Ok(Reducer {
-                    kind: Kind::First(by),
+                    kind: ReducerKind::First(by),
                     column: property(list[0])?,
                 });
             }
             "HLL" | "HLL_SUM" | "COLLECT" => {
                 return Err(Refusal::new(format!(
-                    "{name} is not supported: COUNT_DISTINCT counts exactly, TOLIST lists what is distinct"
+                    "{name} is not supported: COUNT_DISTINCT counts exactly, TOLIST lists the distinct values"
                 )));
             }
             _ => return Err(Refusal::new(format!("No such reducer: {function}"))),
         };
-        if !matches!(kind, Kind::Quantile(_) | Kind::Sample(_)) {
+        if !matches!(kind, ReducerKind::Quantile(_) | ReducerKind::Sample(_)) {
             counts(1, 1)?;
         }
         Ok(Reducer {
@@ -141,22 +141,24 @@ impl Reducer {
 
     pub fn start(&self) -> Accumulator {
         match self.kind {
-            Kind::Count => Accumulator::Count(0),
-            Kind::CountDistinct | Kind::ToList => Accumulator::Distinct(BTreeSet::new()),
-            Kind::Sum | Kind::Average => Accumulator::Sum {
+            ReducerKind::Count => Accumulator::Count(0),
+            ReducerKind::CountDistinct | ReducerKind::ToList => {
+                Accumulator::Distinct(BTreeSet::new())
+            }
+            ReducerKind::Sum | ReducerKind::Average => Accumulator::Sum {
                 ints: 0,
                 floats: 0.0,
                 count: 0,
             },
-            Kind::Min | Kind::Max => Accumulator::Extreme(None),
-            Kind::Deviation => Accumulator::Spread {
+            ReducerKind::Min | ReducerKind::Max => Accumulator::Extreme(None),
+            ReducerKind::Deviation => Accumulator::Spread {
                 count: 0,
                 mean: 0.0,
                 squares: 0.0,
             },
-            Kind::Quantile(_) => Accumulator::Numbers(Vec::new()),
-            Kind::First(_) => Accumulator::First(None),
-            Kind::Sample(_) => Accumulator::Sample(BTreeMap::new()),
+            ReducerKind::Quantile(_) => Accumulator::Numbers(Vec::new()),
+            ReducerKind::First(_) => Accumulator::First(None),
+            ReducerKind::Sample(_) => Accumulator::Sample(BTreeMap::new()),
         }
     }
 
@@ -169,7 +171,7 @@ impl Reducer {
         let nothing = Cell::Null;
         let cell = cells[self.column].as_ref().unwrap_or(&nothing);
         match (self.kind, to) {
-            (Kind::First(by), Accumulator::First(first)) => {
+            (ReducerKind::First(by), Accumulator::First(first)) => {
                 let mut rank = Vec::new();
                 if let Some((column, is_descending)) = by {
                     rank_cell(cells[column].as_ref(), is_descending, &mut rank);
@@ -183,7 +185,7 @@ impl Reducer {
                 }
                 0
             }
-            (Kind::Sample(size), Accumulator::Sample(sample)) if *cell != Cell::Null => {
+            (ReducerKind::Sample(size), Accumulator::Sample(sample)) if *cell != Cell::Null => {
                 let bytes = identity.len() + cell.size_bytes() + 64;
                 sample.insert((key_hash(identity), identity.to_vec()), cell.clone());
                 if sample.len() > size {
@@ -251,7 +253,7 @@ impl Reducer {
     }
 
     fn extreme(&self, a: Number, b: Number) -> Number {
-        if self.kind == Kind::Min {
+        if self.kind == ReducerKind::Min {
             a.min(b)
         } else {
             a.max(b)
@@ -313,7 +315,7 @@ impl Reducer {
             }
             (Accumulator::Sample(a), Accumulator::Sample(b)) => {
                 a.extend(b);
-                while let Kind::Sample(size) = self.kind
+                while let ReducerKind::Sample(size) = self.kind
                     && a.len() > size
                 {
                     a.pop_last();
@@ -327,7 +329,7 @@ impl Reducer {
     pub fn finish(&self, of: Accumulator) -> Cell {
         match (self.kind, of) {
             (_, Accumulator::Count(count)) => Cell::int(count as i64),
-            (Kind::CountDistinct, Accumulator::Distinct(set)) => Cell::int(set.len() as i64),
+            (ReducerKind::CountDistinct, Accumulator::Distinct(set)) => Cell::int(set.len() as i64),
             (_, Accumulator::Distinct(set)) => {
                 let cells = set
                     .iter()
@@ -338,28 +340,28 @@ impl Reducer {
             }
             (_, Accumulator::Sum { count: 0, .. }) => Cell::Nan,
             (
-                Kind::Average,
+                ReducerKind::Average,
                 Accumulator::Sum {
                     ints,
                     floats,
                     count,
                 },
-            ) => Cell::of_f64((ints as f64 + floats) / count as f64),
+            ) => Cell::from_f64((ints as f64 + floats) / count as f64),
             (
                 _,
                 Accumulator::Sum {
                     ints, floats: 0.0, ..
                 },
-            ) => Cell::Number(Number::of_i128(ints)),
-            (_, Accumulator::Sum { ints, floats, .. }) => Cell::of_f64(ints as f64 + floats),
-            (Kind::Min, Accumulator::Extreme(None)) => Cell::Number(Number::INFINITY),
+            ) => Cell::Number(Number::from_i128(ints)),
+            (_, Accumulator::Sum { ints, floats, .. }) => Cell::from_f64(ints as f64 + floats),
+            (ReducerKind::Min, Accumulator::Extreme(None)) => Cell::Number(Number::INFINITY),
             (_, Accumulator::Extreme(None)) => Cell::Number(Number::NEG_INFINITY),
             (_, Accumulator::Extreme(Some(number))) => Cell::Number(number),
             (_, Accumulator::Spread { count, squares, .. }) => match count {
                 0 | 1 => Cell::int(0),
-                count => Cell::of_f64((squares / (count - 1) as f64).sqrt()),
+                count => Cell::from_f64((squares / (count - 1) as f64).sqrt()),
             },
-            (Kind::Quantile(quantile), Accumulator::Numbers(mut numbers)) => {
+            (ReducerKind::Quantile(quantile), Accumulator::Numbers(mut numbers)) => {
                 numbers.sort_unstable();
                 // The nearest-rank method.
                 let rank = (quantile * numbers.len() as f64).ceil() as usize;
@@ -382,7 +384,7 @@ impl Reducer {
             |reader: &mut WireReader<'_>| Ok::<_, Malformed>(f64::from_bits(reader.u64()?));
         let number = |reader: &mut WireReader<'_>| {
             Number::decode_ordered(reader.array()?)
-                .ok_or(Malformed("a group has a number that is none"))
+                .ok_or(Malformed("a group has an invalid number"))
         };
         Ok(match self.start() {
             Accumulator::Count(_) => Accumulator::Count(reader.u64()?),
@@ -439,12 +441,12 @@ impl Reducer {
 /// Appends the part of a rank for one cell. Null sorts last, NaN before all numbers, and texts are folded.
 pub(super) fn rank_cell(cell: Option<&Cell>, is_descending: bool, out: &mut Vec<u8>) {
     use crate::base::ordered::Scalar;
-    use crate::base::words::fold;
+    use crate::base::words::fold_case;
     let value = match cell {
         None | Some(Cell::Null) => None,
         Some(Cell::Nan) => Some(Scalar::Boolean(false)),
         Some(Cell::Number(number)) => Some(Scalar::Number(*number)),
-        Some(cell) => Some(Scalar::Bytes(fold(&cell.print()))),
+        Some(cell) => Some(Scalar::Bytes(fold_case(&cell.print()))),
     };
     rank_value(value.as_ref(), is_descending, out);
 }

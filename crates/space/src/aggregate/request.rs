@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::reducer::Reducer;
 use crate::base::arguments::Arguments;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 use crate::expression::{Cell, Expression};
 use crate::object::{ObjectKind, Path};
 use crate::query::Predicate;
@@ -56,7 +56,7 @@ const NAMES_MAX: usize = 1024;
 /// The maximum number of terms in all stages.
 const TERMS_MAX: usize = 16_384;
 /// The number of terms that count as the work of one row.
-const TERMS: usize = 16;
+const TERMS_PER_ROW: usize = 16;
 
 struct Builder<'d> {
     definition: &'d Definition,
@@ -118,7 +118,7 @@ impl Aggregation {
 
     /// Returns the work of one row, where 1 is a row with a few terms.
     pub(crate) fn row_work(&self) -> usize {
-        1 + self.terms / TERMS
+        1 + self.terms / TERMS_PER_ROW
     }
 
     fn counted_terms(&self) -> usize {
@@ -202,7 +202,7 @@ impl Builder<'_> {
                 self.aggregation.cursor = Some(cursor);
             }
             _ => {
-                let unknown = shown(args.at(at).unwrap_or_default());
+                let unknown = printable(args.at(at).unwrap_or_default());
                 return Err(args.refuse_last(format!(
                     "Unknown argument `{unknown}` at position {at} for <main>"
                 )));
@@ -271,16 +271,16 @@ impl Builder<'_> {
 
     fn property(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
         if written.first() != Some(&b'@') {
-            let name = shown(written);
+            let name = printable(written);
             return Err(args.refuse_last(format!(
-                "Bad arguments: `{name}` is no property: write @{name}"
+                "Bad arguments: `{name}` is not a property: write @{name}"
             )));
         }
-        self.reduced(written, args)
+        self.reducer_property(written, args)
     }
 
     /// Parses a property of a reducer. The `@` is optional.
-    fn reduced(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
+    fn reducer_property(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
         let name = String::from_utf8_lossy(written).into_owned();
         let name = name.strip_prefix('@').unwrap_or(&name);
         self.read(name, false).ok_or_else(|| {
@@ -367,10 +367,10 @@ impl Builder<'_> {
         while args.take_word("REDUCE") {
             let function = args.take_text("the name of a reducer")?;
             let list = args.take_list(&function.to_uppercase())?;
-            let mut property = |written: &[u8]| self.reduced(written, args);
+            let mut property = |written: &[u8]| self.reducer_property(written, args);
             let reducer =
                 Reducer::parse(&function, list, &mut property).map_err(|refusal| Refusal {
-                    place: args.refuse_last("").place,
+                    position: args.refuse_last("").position,
                     ..refusal
                 })?;
             let name = if args.take_word("AS") {

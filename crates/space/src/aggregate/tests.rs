@@ -29,7 +29,7 @@ fn run(
     text: &str,
     regions: usize,
     limits: Limits,
-) -> Result<(u64, Vec<OutRow>)> {
+) -> Result<(u64, Vec<ResultRow>)> {
     let aggregation = parse(space, text)?;
     let mut parts = vec![Partial::new(&aggregation, limits); regions];
     for (index, (key, object)) in objects.iter().enumerate() {
@@ -37,21 +37,21 @@ fn run(
             parts[index * 7 % regions].add(&aggregation, space, key.as_bytes(), object)?;
         }
     }
-    let mut whole = Partial::new(&aggregation, limits);
+    let mut merged = Partial::new(&aggregation, limits);
     for part in parts {
-        whole.merge(
+        merged.merge(
             &aggregation,
             Partial::decode(&part.encode(), &aggregation, limits).unwrap(),
         )?;
     }
-    finish(&aggregation, whole, limits, &|| Ok(()))
+    finish(&aggregation, merged, limits, &|| Ok(()))
 }
 
-fn shown(result: Result<(u64, Vec<OutRow>)>) -> String {
+fn shown(result: Result<(u64, Vec<ResultRow>)>) -> String {
     match result {
         Err(refusal) => format!("! {refusal}"),
         Ok((total, rows)) => {
-            let row = |row: OutRow| {
+            let row = |row: ResultRow| {
                 let pairs = row.into_iter().map(|(name, cell)| {
                     let value = if cell == crate::expression::Cell::Null {
                         b"nil".to_vec()
@@ -191,7 +191,7 @@ fn groups_are_reduced() {
 }
 
 #[test]
-fn a_value_that_does_not_fit_is_null_as_it_is_missing_in_queries() {
+fn a_value_of_the_wrong_type_is_null() {
     let space = space("i SCHEMA n NUMERIC INDEXMISSING t TAG at TIMESTAMP ok BOOLEAN");
     let hash = |fields: &[(&str, &str)]| Object::Hash(Hash::from_iter(fields.iter().copied()));
     let objects = [
@@ -237,7 +237,7 @@ fn a_value_that_does_not_fit_is_null_as_it_is_missing_in_queries() {
 }
 
 #[test]
-fn reducers_take_properties_without_their_sign_and_paths_are_sorted_by_unloaded() {
+fn reducers_accept_properties_without_at_sign_and_sorting_loads_paths() {
     let space = space("i SCHEMA n NUMERIC t TAG");
     let objects = [(
         "k".to_owned(),
@@ -253,7 +253,7 @@ fn reducers_take_properties_without_their_sign_and_paths_are_sorted_by_unloaded(
 }
 
 #[test]
-fn what_stock_clients_send_is_taken() {
+fn arguments_of_stock_clients_are_accepted() {
     let space = space("i SCHEMA city TAG price NUMERIC");
     let taken = parse(&space, "* SCORER TFIDF DIALECT 2 WITHCURSOR COUNT 5 MAXIDLE 10000.0 GROUPBY 1 @city REDUCE COUNT 0 TIMEOUT 5 PARAMS 2 a b").unwrap();
     assert_eq!(
@@ -277,14 +277,14 @@ fn what_stock_clients_send_is_taken() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn errors_name_the_rejected_argument() {
     check(
         "* FOO",
         "! Unknown argument `FOO` at position 1 for <main> (argument 1)",
     );
     check(
         "* GROUPBY 1 city",
-        "! Bad arguments: `city` is no property: write @city (argument 3)",
+        "! Bad arguments: `city` is not a property: write @city (argument 3)",
     );
     check(
         "* GROUPBY 1 @nosuch",
@@ -296,7 +296,7 @@ fn what_does_not_fit_is_named() {
     );
     check(
         "* GROUPBY 1 @city REDUCE HLL 1 @price",
-        "! HLL is not supported: COUNT_DISTINCT counts exactly, TOLIST lists what is distinct (argument 7)",
+        "! HLL is not supported: COUNT_DISTINCT counts exactly, TOLIST lists the distinct values (argument 7)",
     );
     check(
         "* GROUPBY 1 @city REDUCE SUM 0",
@@ -427,7 +427,7 @@ fn objects_of(samples: &[Sample]) -> Vec<(String, Object)> {
 proptest! {
     /// However the objects are divided into regions, the result is the same.
     #[test]
-    fn regions_do_not_show(samples in proptest::collection::vec((proptest::option::of(-3..4), proptest::option::of(0..3_u8)), 0..40), regions in 2_usize..6, text in proptest::sample::select(vec![
+    fn results_do_not_depend_on_regions(samples in proptest::collection::vec((proptest::option::of(-3..4), proptest::option::of(0..3_u8)), 0..40), regions in 2_usize..6, text in proptest::sample::select(vec![
         "* LOAD 1 @n",
         "* LIMIT 2 3",
         "* SORTBY 2 @n DESC LIMIT 1 4",
@@ -446,7 +446,7 @@ proptest! {
 
     /// Compares the reducers with straightforward computations.
     #[test]
-    fn reducers_do_what_they_say(samples in proptest::collection::vec((proptest::option::of(-3..4), Just(Some(0_u8))), 1..40), regions in 1_usize..4) {
+    fn reducers_agree_with_direct_computations(samples in proptest::collection::vec((proptest::option::of(-3..4), Just(Some(0_u8))), 1..40), regions in 1_usize..4) {
         let space = space("i SCHEMA n NUMERIC t TAG");
         let text = "* GROUPBY 1 @t REDUCE COUNT 0 AS c REDUCE SUM 1 @n AS s REDUCE COUNT\u{1}DISTINCT 1 @n AS d REDUCE STDDEV 1 @n AS v REDUCE QUANTILE 2 @n 0.5 AS q";
         let found = shown(run(&space, &objects_of(&samples), text, regions, Limits::default()));
@@ -469,7 +469,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_nobody_wrote_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), kind in 0_u8..2) {
+    fn arbitrary_bytes_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..80), kind in 0_u8..2) {
         let space = space("i SCHEMA n NUMERIC t TAG");
         for text in ["* GROUPBY 1 @t REDUCE SUM 1 @n AS s REDUCE TOLIST 1 @n AS l REDUCE FIRST\u{1}VALUE 1 @n AS f", "* SORTBY 2 @n DESC"] {
             let aggregation = parse(&space, text).unwrap();

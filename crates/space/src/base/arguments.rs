@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::number::Number;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 
 #[derive(Debug, Clone)]
 pub struct Arguments<'a> {
@@ -82,7 +82,7 @@ impl<'a> Arguments<'a> {
         let taken = self.take(what)?;
         match std::str::from_utf8(taken) {
             Ok(text) => Ok(text.to_string()),
-            Err(_) => Err(self.refuse_last(format!("{what} {:?} is no UTF-8", shown(taken)))),
+            Err(_) => Err(self.refuse_last(format!("{what} {:?} is not UTF-8", printable(taken)))),
         }
     }
 
@@ -106,8 +106,8 @@ impl<'a> Arguments<'a> {
         };
         count.filter(|count| within.contains(count)).ok_or_else(|| {
             self.refuse_last(format!(
-                "Bad arguments for {what}: {:?} is no number from {} to {}",
-                shown(taken),
+                "Bad arguments for {what}: {:?} is not a number from {} to {}",
+                printable(taken),
                 within.start(),
                 within.end()
             ))
@@ -122,8 +122,8 @@ impl<'a> Arguments<'a> {
         let taken = self.take(what)?;
         Number::parse(taken).ok_or_else(|| {
             self.refuse_last(format!(
-                "Bad arguments for {what}: {:?} is no number",
-                shown(taken)
+                "Bad arguments for {what}: {:?} is not a number",
+                printable(taken)
             ))
         })
     }

@@ -13,15 +13,15 @@ pub const SECONDS_PER_DAY: i64 = 86_400;
 /// Parses an instant. Returns `None` if the text is not an instant, or does not fit in 64 bits.
 pub fn parse(text: &[u8]) -> Option<i64> {
     match Number::parse(text) {
-        Some(number) => of_seconds(number),
+        Some(number) => from_seconds(number),
         None => parse_date(std::str::from_utf8(text).ok()?),
     }
 }
 
-pub fn of_seconds(seconds: Number) -> Option<i64> {
+pub fn from_seconds(seconds: Number) -> Option<i64> {
     match seconds {
         Number::Int(seconds) => seconds.checked_mul(MICROS_PER_SECOND),
-        Number::Float(seconds) => match Number::of_f64((seconds * 1e6).round())? {
+        Number::Float(seconds) => match Number::from_f64((seconds * 1e6).round())? {
             Number::Int(micros) => Some(micros),
             Number::Float(_) => None,
         },
@@ -32,7 +32,7 @@ pub fn of_seconds(seconds: Number) -> Option<i64> {
 pub fn seconds(micros: i64) -> Number {
     match micros % MICROS_PER_SECOND {
         0 => Number::Int(micros / MICROS_PER_SECOND),
-        _ => Number::of_f64(micros as f64 / 1e6).expect("it is no NaN"),
+        _ => Number::from_f64(micros as f64 / 1e6).expect("not NaN"),
     }
 }
 
@@ -174,12 +174,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(micros in -62_135_596_800_000_000_i64..253_402_300_800_000_000) {
+        fn printed_instants_parse_to_the_same_value(micros in -62_135_596_800_000_000_i64..253_402_300_800_000_000) {
             prop_assert_eq!(parse(print(micros).as_bytes()), Some(micros));
         }
 
         #[test]
-        fn days_are_those_of_their_dates(days in -1_000_000_i64..1_000_000) {
+        fn days_and_dates_convert_both_ways(days in -1_000_000_i64..1_000_000) {
             let (year, month, day) = civil_date(days);
             prop_assert_eq!(days_of(year as i64, i64::from(month), i64::from(day)), Some(days));
         }

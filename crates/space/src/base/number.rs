@@ -22,7 +22,7 @@ impl Number {
     pub const NEG_INFINITY: Number = Number::Float(f64::NEG_INFINITY);
 
     /// Returns `None` for NaN.
-    pub fn of_f64(value: f64) -> Option<Number> {
+    pub fn from_f64(value: f64) -> Option<Number> {
         if value.is_nan() {
             None
         } else if value.fract() == 0.0 && (-INT_END..INT_END).contains(&value) {
@@ -33,10 +33,10 @@ impl Number {
     }
 
     /// Converts an integer of any size. More than 64 bits are rounded to the nearest double.
-    pub fn of_i128(value: i128) -> Number {
+    pub fn from_i128(value: i128) -> Number {
         match i64::try_from(value) {
             Ok(value) => Number::Int(value),
-            Err(_) => Number::of_f64(value as f64).expect("an integer is no NaN"),
+            Err(_) => Number::from_f64(value as f64).expect("an integer is not NaN"),
         }
     }
 
@@ -52,7 +52,7 @@ impl Number {
         if let Ok(value) = integer.parse::<i64>() {
             return Some(Number::Int(value));
         }
-        Number::of_f64(text.parse::<f64>().ok()?)
+        Number::from_f64(text.parse::<f64>().ok()?)
     }
 
     pub fn as_f64(self) -> f64 {
@@ -68,8 +68,8 @@ impl Number {
 
     pub fn negate(self) -> Number {
         match self {
-            Number::Int(value) => Number::of_i128(-i128::from(value)),
-            Number::Float(value) => Number::of_f64(-value).unwrap_or(Number::Int(0)),
+            Number::Int(value) => Number::from_i128(-i128::from(value)),
+            Number::Float(value) => Number::from_f64(-value).unwrap_or(Number::Int(0)),
         }
     }
 
@@ -118,8 +118,8 @@ impl Number {
     }
 
     /// Returns the number whose [`Number::ordered_code`] is this word with remainder 0, or `None` for NaN.
-    pub fn of_ordered_code(word: u64) -> Option<Number> {
-        Number::of_f64(double_of(word))
+    pub fn from_ordered_code(word: u64) -> Option<Number> {
+        Number::from_f64(double_of(word))
     }
 
     /// Appends ten bytes that order like the numbers: the greatest double not above the number, then the remainder.
@@ -134,7 +134,7 @@ impl Number {
         let (double, rest) = bytes.split_first_chunk::<8>()?;
         let below = double_of(u64::from_be_bytes(*double));
         let rest = u16::from_be_bytes([rest[0], rest[1]]);
-        let number = Number::of_f64(below)?;
+        let number = Number::from_f64(below)?;
         let number = match (number, rest) {
             (number, 0) => number,
             (Number::Int(value), rest) => Number::Int(value.checked_add(i64::from(rest))?),
@@ -255,11 +255,11 @@ mod tests {
         prop_oneof![
             any::<i64>().prop_map(Number::Int),
             (-5_i64..5, 0_u32..64)
-                .prop_map(|(d, bit)| Number::of_i128((1_i128 << bit) + i128::from(d))),
+                .prop_map(|(d, bit)| Number::from_i128((1_i128 << bit) + i128::from(d))),
             (-5_i64..5, 0_u32..64)
-                .prop_map(|(d, bit)| Number::of_i128(-(1_i128 << bit) + i128::from(d))),
-            any::<f64>().prop_filter_map("no NaN", Number::of_f64),
-            (-1e6..1e6_f64).prop_filter_map("no NaN", Number::of_f64),
+                .prop_map(|(d, bit)| Number::from_i128(-(1_i128 << bit) + i128::from(d))),
+            any::<f64>().prop_filter_map("no NaN", Number::from_f64),
+            (-1e6..1e6_f64).prop_filter_map("no NaN", Number::from_f64),
         ]
     }
 
@@ -271,21 +271,21 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_nobody_wrote_decode_to_what_is_written_so(bytes in any::<[u8; 10]>()) {
+        fn arbitrary_bytes_decode_only_if_they_are_canonical(bytes in any::<[u8; 10]>()) {
             if let Some(number) = Number::decode_ordered(bytes) {
                 prop_assert_eq!(encoded(number), bytes);
             }
         }
 
         #[test]
-        fn an_exact_text_reads_back(a in any_number()) {
+        fn an_exact_text_parses_to_the_same_number(a in any_number()) {
             prop_assert_eq!(Number::parse(a.print_exact().as_bytes()), Some(a));
         }
 
         #[test]
         fn integers_compare_exactly_with_doubles(a in any::<i64>(), b in any::<f64>()) {
             prop_assume!(!b.is_nan());
-            let number = Number::of_f64(b).unwrap();
+            let number = Number::from_f64(b).unwrap();
             // A double in this range is a 128-bit integer plus a fraction.
             let expected = if b.abs() < 1e30 {
                 i128::from(a).cmp(&(b.floor() as i128)).then(if b.fract() == 0.0 { Ordering::Equal } else { Ordering::Less })
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_as_strtod_reads_them() {
+    fn texts_are_parsed_like_strtod() {
         for (text, expected) in [
             ("7", Number::Int(7)),
             ("+7", Number::Int(7)),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_has_twelve_digits_at_most() {
+    fn printed_numbers_have_at_most_twelve_digits() {
         for (value, expected) in [
             (13.0_f64.sqrt(), "3.60555127546"),
             (0.1 + 0.2, "0.3"),
@@ -332,7 +332,7 @@ mod tests {
             (-2.5, "-2.5"),
             (f64::NEG_INFINITY, "-inf"),
         ] {
-            assert_eq!(Number::of_f64(value).unwrap().print(), expected);
+            assert_eq!(Number::from_f64(value).unwrap().print(), expected);
         }
         assert_eq!(Number::Int(i64::MAX).print(), "9223372036854775807");
         assert_eq!(print_general(f64::NAN, 12), "nan");

@@ -59,7 +59,7 @@ impl Scalar {
     /// # Errors
     /// The bytes do not start with an encoded value.
     pub fn decode(bytes: &[u8]) -> Result<(Scalar, &[u8]), Malformed> {
-        const BAD: Malformed = Malformed("these bytes are no ordered value");
+        const BAD: Malformed = Malformed("the bytes are not an ordered value");
         let (kind, rest) = bytes.split_first().ok_or(BAD)?;
         match kind {
             1 => match rest.split_first().ok_or(BAD)? {
@@ -108,7 +108,7 @@ mod tests {
         prop_oneof![
             any::<bool>().prop_map(Scalar::Boolean),
             any::<i64>().prop_map(|n| Scalar::Number(Number::Int(n))),
-            any::<f64>().prop_filter_map("no NaN", |f| Number::of_f64(f).map(Scalar::Number)),
+            any::<f64>().prop_filter_map("no NaN", |f| Number::from_f64(f).map(Scalar::Number)),
             any::<i64>().prop_map(Scalar::Instant),
             proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(255), any::<u8>()], 0..6)
                 .prop_map(Scalar::Bytes),
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_sort_as_values_whatever_follows(a in any_scalar(), b in any_scalar(), behind in any::<[u8; 2]>()) {
+        fn encoded_values_sort_like_values(a in any_scalar(), b in any_scalar(), behind in any::<[u8; 2]>()) {
             let (mut x, mut y) = (a.encoded(), b.encoded());
             prop_assert_eq!(x.cmp(&y), a.cmp(&b));
             prop_assert_eq!(Scalar::decode(&x), Ok((a.clone(), &[][..])));
@@ -127,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..14), kind in 1_u8..5) {
+        fn decoded_values_encode_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..14), kind in 1_u8..5) {
             let bytes = [&[kind][..], &bytes].concat();
             if let Ok((scalar, rest)) = Scalar::decode(&bytes) {
                 prop_assert_eq!([scalar.encoded(), rest.to_vec()].concat(), bytes);

@@ -17,8 +17,8 @@ const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
 impl Point {
     /// Returns `None` for coordinates out of bounds.
     pub fn new(longitude: f64, latitude: f64) -> Option<Point> {
-        let is_there = (-180.0..=180.0).contains(&longitude) && latitude.abs() <= LATITUDE_MAX;
-        is_there.then_some(Point {
+        let is_valid = (-180.0..=180.0).contains(&longitude) && latitude.abs() <= LATITUDE_MAX;
+        is_valid.then_some(Point {
             longitude,
             latitude,
         })
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_read_and_distances_are_those_of_geodist() {
+    fn points_are_parsed_and_distances_agree_with_geodist() {
         let palermo = Point::parse(b"13.361389,38.115556").unwrap();
         let catania = Point::parse(b"15.087269 37.502669").unwrap();
         assert!((palermo.distance_m(catania) - 166_274.15).abs() < 0.5);

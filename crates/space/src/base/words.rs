@@ -15,7 +15,7 @@ pub const STOPWORDS: [&str; 33] = [
 ];
 
 /// Folds a text to lower case. A final sigma becomes a regular one, because a prefix of a word may end within the word.
-pub fn fold(text: &[u8]) -> Vec<u8> {
+pub fn fold_case(text: &[u8]) -> Vec<u8> {
     if text.is_ascii() {
         text.to_ascii_lowercase()
     } else {
@@ -68,7 +68,7 @@ pub fn words(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
             at += 1;
         }
         rest = &rest[at..];
-        Some(fold(&word))
+        Some(fold_case(&word))
     })
 }
 
@@ -102,7 +102,7 @@ pub fn tag(text: &[u8], is_case_sensitive: bool) -> Vec<u8> {
     let mut tag = if is_case_sensitive {
         text.to_vec()
     } else {
-        fold(text)
+        fold_case(text)
     };
     tag.truncate(TAG_BYTES_MAX);
     tag
@@ -112,7 +112,7 @@ pub fn tag(text: &[u8], is_case_sensitive: bool) -> Vec<u8> {
 /// byte.
 ///
 /// The worst-case time is proportional to the product of both lengths.
-pub fn fits_wildcard(pattern: &[u8], text: &[u8]) -> bool {
+pub fn matches_wildcard(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // The position for backtracking if the part after the last `*` does not match: after the `*` in the pattern, one
     // byte further in the text.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_at_the_blanks_that_queries_are_cut_at() {
+    fn texts_and_queries_are_split_at_the_same_whitespace() {
         for sign in (0x80..=0x10_ffff).filter_map(char::from_u32) {
             let expected = if sign.is_whitespace() { 2 } else { 1 };
             assert_eq!(words_of(&format!("a{sign}b")).len(), expected, "{sign:?}");
@@ -222,22 +222,24 @@ mod tests {
     }
 
     /// Tries every possible match of a `*`.
-    fn fits_slowly(pattern: &[u8], text: &[u8]) -> bool {
+    fn matches_naively(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),
-            [b'*', rest @ ..] => (0..=text.len()).any(|at| fits_slowly(rest, &text[at..])),
-            [b'?', rest @ ..] => !text.is_empty() && fits_slowly(rest, &text[1..]),
-            [b'\\', sign, rest @ ..] => text.first() == Some(sign) && fits_slowly(rest, &text[1..]),
-            [sign, rest @ ..] => text.first() == Some(sign) && fits_slowly(rest, &text[1..]),
+            [b'*', rest @ ..] => (0..=text.len()).any(|at| matches_naively(rest, &text[at..])),
+            [b'?', rest @ ..] => !text.is_empty() && matches_naively(rest, &text[1..]),
+            [b'\\', sign, rest @ ..] => {
+                text.first() == Some(sign) && matches_naively(rest, &text[1..])
+            }
+            [sign, rest @ ..] => text.first() == Some(sign) && matches_naively(rest, &text[1..]),
         }
     }
 
     proptest! {
         #[test]
-        fn wildcards_fit_as_if_all_ways_were_tried(pattern in r"[ab*?\\]{0,8}", text in r"[ab*\\]{0,8}") {
+        fn wildcards_agree_with_an_exhaustive_match(pattern in r"[ab*?\\]{0,8}", text in r"[ab*\\]{0,8}") {
             prop_assert_eq!(
-                fits_wildcard(pattern.as_bytes(), text.as_bytes()),
-                fits_slowly(pattern.as_bytes(), text.as_bytes())
+                matches_wildcard(pattern.as_bytes(), text.as_bytes()),
+                matches_naively(pattern.as_bytes(), text.as_bytes())
             );
         }
     }

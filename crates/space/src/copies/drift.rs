@@ -10,7 +10,7 @@ pub const CUT_OBJECTS_MIN: u64 = 1000;
 /// Returns the attributes of each subspace that must be partitioned by a sample now. `objects` is the number of objects
 /// in each region of each subspace. The first time, these are all attributes of a subspace. Later, they are the
 /// unevenly divided attributes of a subspace with an overfull region.
-pub fn to_cut(regions: &Regions, objects: &[Vec<u64>]) -> Vec<Vec<Attribute>> {
+pub fn select_recuts(regions: &Regions, objects: &[Vec<u64>]) -> Vec<Vec<Attribute>> {
     let subspaces = (0..regions.count()).map(|number| {
         let (Some(subspace), Some(objects)) = (regions.subspace(number), objects.get(number))
         else {
@@ -21,7 +21,7 @@ pub fn to_cut(regions: &Regions, objects: &[Vec<u64>]) -> Vec<Vec<Attribute>> {
             let attributes = subspace.dimensions().iter().map(|it| it.attribute);
             return attributes.filter(|_| is_enough).collect();
         }
-        Balance::of(subspace, objects).to_recut()
+        Balance::of(subspace, objects).attributes_to_recut()
     });
     subspaces.collect()
 }

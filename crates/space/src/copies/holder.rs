@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use larder_types::{SLOTS, row_slot};
 
-use super::kept::{Copies, Copy};
-use super::part::{Part, Run, contains, runs};
+use super::copy_request::{CopyRequest, Run, contains, runs};
+use super::copy_store::{Copies, Copy};
 use super::regions::Regions;
 use crate::index::{Objects, SpaceIndex};
 use crate::mapping::Region;
@@ -30,22 +30,22 @@ pub struct Holder {
     claims: Vec<Claim>,
     copies: Copies,
     /// The rows of copies that expire, by their expiry.
-    going: BTreeSet<(u64, u32)>,
+    expiry_queue: BTreeSet<(u64, u32)>,
     index: SpaceIndex,
     /// The number of copies in each non-empty region.
-    full: BTreeMap<u16, u32>,
+    region_counts: BTreeMap<u16, u32>,
     sweep: Option<Sweep>,
 }
 
 /// The removal of copies in regions that are no longer held, and of slots that must be requested again.
 struct Sweep {
-    is_gone: Box<[bool]>,
+    is_discarded: Box<[bool]>,
     /// The first row that the sweep has not examined yet.
     from: u32,
 }
 
 /// The number of copies that can be examined in the time of one removal.
-const LOOKED_AT: usize = 16;
+const EXAMINED_PER_REMOVAL: usize = 16;
 
 /// A set of regions that are requested together.
 struct Claim {
@@ -53,21 +53,21 @@ struct Claim {
     /// The regions that are still held.
     regions: Vec<Run>,
     /// One flag per slot of keys: true if all its objects have arrived.
-    is_here: Box<[bool]>,
+    slot_loaded: Box<[bool]>,
     /// The number of slots that have not arrived.
-    lacking: usize,
+    missing_slots: usize,
     /// The unanswered request to each owner.
-    asked: BTreeMap<u16, Asked>,
+    pending: BTreeMap<u16, PendingRequest>,
 }
 
 impl Claim {
     /// Updates `lacking`. Every search reads it, and counting thousands of slots each time would be slow.
-    fn count(&mut self) {
-        self.lacking = self.is_here.iter().filter(|here| !**here).count();
+    fn count_missing(&mut self) {
+        self.missing_slots = self.slot_loaded.iter().filter(|here| !**here).count();
     }
 }
 
-struct Asked {
+struct PendingRequest {
     serial: u64,
     slots: Vec<Run>,
 }
@@ -79,27 +79,27 @@ impl Holder {
             subspace,
             claims: Vec::new(),
             copies: Copies::default(),
-            going: BTreeSet::new(),
+            expiry_queue: BTreeSet::new(),
             index: SpaceIndex::new(definition),
-            full: BTreeMap::new(),
+            region_counts: BTreeMap::new(),
             sweep: None,
         }
     }
 
     /// Makes the holder responsible for the regions of the slots that it owns. Copies in other regions are swept; new
     /// regions are claimed, with `number` if a claim is needed. Returns the numbers of the claims that ended.
-    pub fn hold(&mut self, number: u32, owns: impl Fn(u16) -> bool) -> Vec<u32> {
-        let held = self.regions.held(self.subspace, &owns);
+    pub fn assign_slots(&mut self, number: u32, owns: impl Fn(u16) -> bool) -> Vec<u32> {
+        let held = self.regions.held_regions(self.subspace, &owns);
         let mut is_less = false;
         for claim in &mut self.claims {
-            let kept = claim.regions.iter().cloned().flatten();
-            let kept = runs(kept.filter(|region| contains(&held, *region)));
-            is_less |= kept != claim.regions;
-            claim.regions = kept;
+            let remaining = claim.regions.iter().cloned().flatten();
+            let remaining = runs(remaining.filter(|region| contains(&held, *region)));
+            is_less |= remaining != claim.regions;
+            claim.regions = remaining;
         }
-        let over = |claim: &mut Claim| claim.regions.is_empty();
-        let over = self.claims.extract_if(.., over).map(|claim| claim.number);
-        let over = over.collect();
+        let excess = |claim: &mut Claim| claim.regions.is_empty();
+        let excess = self.claims.extract_if(.., excess).map(|claim| claim.number);
+        let excess = excess.collect();
         if is_less {
             self.begin_sweep(|_| false);
         }
@@ -112,12 +112,12 @@ impl Holder {
             self.claims.push(Claim {
                 number,
                 regions: new,
-                is_here: vec![false; usize::from(SLOTS)].into(),
-                lacking: usize::from(SLOTS),
-                asked: BTreeMap::new(),
+                slot_loaded: vec![false; usize::from(SLOTS)].into(),
+                missing_slots: usize::from(SLOTS),
+                pending: BTreeMap::new(),
             });
         }
-        over
+        excess
     }
 
     /// Returns the numbers of all claims.
@@ -132,30 +132,30 @@ impl Holder {
 
     /// Returns the requests to send, as owner, claim number and content: everything that is neither present nor
     /// requested. Increments `serial` for each request.
-    pub fn questions(
+    pub fn pending_fetches(
         &mut self,
         owner: impl Fn(u16) -> Option<u16>,
         serial: &mut u64,
-    ) -> Vec<(u16, u32, Part)> {
-        let mut questions = Vec::new();
+    ) -> Vec<(u16, u32, CopyRequest)> {
+        let mut fetches = Vec::new();
         if self.is_sweeping() {
-            return questions;
+            return fetches;
         }
         for claim in &mut self.claims {
-            let mut lacking: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
-            for slot in (0..SLOTS).filter(|slot| !claim.is_here[usize::from(*slot)]) {
+            let mut missing: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+            for slot in (0..SLOTS).filter(|slot| !claim.slot_loaded[usize::from(*slot)]) {
                 if let Some(owner) = owner(slot) {
-                    lacking.entry(owner).or_default().push(slot);
+                    missing.entry(owner).or_default().push(slot);
                 }
             }
-            for (owner, slots) in lacking {
+            for (owner, slots) in missing {
                 let slots = runs(slots.into_iter());
-                let asked = claim.asked.get(&owner);
-                if asked.is_some_and(|asked| asked.slots == slots) {
+                let pending = claim.pending.get(&owner);
+                if pending.is_some_and(|pending| pending.slots == slots) {
                     continue;
                 }
                 *serial += 1;
-                let part = Part {
+                let part = CopyRequest {
                     space: self.index.definition().name.clone(),
                     version: self.regions.id(self.subspace),
                     subspace: self.regions.number(self.subspace),
@@ -164,16 +164,20 @@ impl Holder {
                     slots: slots.clone(),
                 };
                 let serial = *serial;
-                claim.asked.insert(owner, Asked { serial, slots });
-                questions.push((owner, claim.number, part));
+                claim
+                    .pending
+                    .insert(owner, PendingRequest { serial, slots });
+                fetches.push((owner, claim.number, part));
             }
         }
-        questions
+        fetches
     }
 
     /// Forgets the unanswered requests, so that they are sent again.
-    pub fn ask_again(&mut self) {
-        self.claims.iter_mut().for_each(|claim| claim.asked.clear());
+    pub fn reset_requests(&mut self) {
+        self.claims
+            .iter_mut()
+            .for_each(|claim| claim.pending.clear());
     }
 
     /// See [`Regions::id`].
@@ -182,14 +186,15 @@ impl Holder {
     }
 
     /// Discards the objects of slots whose owner has changed, or no longer sends updates.
-    pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool) {
+    pub fn forget_slots(&mut self, is_gone: impl Fn(u16) -> bool) {
         for claim in &mut self.claims {
-            for (slot, is_here) in (0..).zip(&mut claim.is_here) {
+            for (slot, is_here) in (0..).zip(&mut claim.slot_loaded) {
                 *is_here &= !is_gone(slot);
             }
-            claim.count();
-            let is_hit = |asked: &Asked| asked.slots.iter().cloned().flatten().any(&is_gone);
-            claim.asked.retain(|_, asked| !is_hit(asked));
+            claim.count_missing();
+            let is_hit =
+                |asked: &PendingRequest| asked.slots.iter().cloned().flatten().any(&is_gone);
+            claim.pending.retain(|_, asked| !is_hit(asked));
         }
         self.begin_sweep(is_gone);
     }
@@ -199,29 +204,29 @@ impl Holder {
             return;
         }
         let none = || Sweep {
-            is_gone: vec![false; usize::from(SLOTS)].into(),
+            is_discarded: vec![false; usize::from(SLOTS)].into(),
             from: 0,
         };
         let sweep = self.sweep.get_or_insert_with(none);
-        for (slot, own) in (0..).zip(&mut sweep.is_gone) {
+        for (slot, own) in (0..).zip(&mut sweep.is_discarded) {
             *own |= is_gone(slot);
         }
         sweep.from = 0;
     }
 
     /// Removes at most `copies_max` copies that the holder must not store any more. Returns whether there may be more.
-    pub fn sweep_on(&mut self, copies_max: usize) -> bool {
+    pub fn sweep_some(&mut self, copies_max: usize) -> bool {
         let Some(mut sweep) = self.sweep.take() else {
             return false;
         };
-        let (mut gone, mut looks) = (0, LOOKED_AT * copies_max);
+        let (mut removed, mut examined_left) = (0, EXAMINED_PER_REMOVAL * copies_max);
         for row in sweep.from..self.copies.end() {
-            if looks == 0 || gone == copies_max {
+            if examined_left == 0 || removed == copies_max {
                 sweep.from = row;
                 self.sweep = Some(sweep);
                 break;
             }
-            looks -= 1;
+            examined_left -= 1;
             let Some(copy) = self.copies.get(row) else {
                 continue;
             };
@@ -230,9 +235,9 @@ impl Holder {
                 claim.number == copy.number && contains(&claim.regions, copy.region.0)
             };
             let slot = row_slot(self.index.key(row));
-            if sweep.is_gone[usize::from(slot)] || !self.claims.iter().any(is_claimed) {
+            if sweep.is_discarded[usize::from(slot)] || !self.claims.iter().any(is_claimed) {
                 self.remove(row);
-                gone += 1;
+                removed += 1;
             }
         }
         self.sweep.is_some()
@@ -262,14 +267,15 @@ impl Holder {
                     bytes: bytes.into(),
                     expires_at,
                 };
-                self.going.extend(expires_at.map(|at| (at, changed.row)));
+                self.expiry_queue
+                    .extend(expires_at.map(|at| (at, changed.row)));
                 if let Some(before) = self.copies.put(changed.row, copy) {
                     if let Some(at) = before.expires_at.filter(|at| Some(*at) != expires_at) {
-                        self.going.remove(&(at, changed.row));
+                        self.expiry_queue.remove(&(at, changed.row));
                     }
-                    self.leave(before.region);
+                    self.uncount(before.region);
                 }
-                *self.full.entry(region.0).or_default() += 1;
+                *self.region_counts.entry(region.0).or_default() += 1;
                 return;
             }
         }
@@ -282,23 +288,23 @@ impl Holder {
     }
 
     /// Records that an owner has sent all objects of this request, and will send every change of them.
-    pub fn supplied(&mut self, owner: u16, number: u32, serial: u64) {
+    pub fn mark_supplied(&mut self, owner: u16, number: u32, serial: u64) {
         let claim = (self.claims.iter_mut()).find(|claim| claim.number == number);
         let Some(claim) = claim else { return };
-        let is_answered = |asked: &Asked| asked.serial == serial;
-        if claim.asked.get(&owner).is_some_and(is_answered)
-            && let Some(asked) = claim.asked.remove(&owner)
+        let is_answered = |pending: &PendingRequest| pending.serial == serial;
+        if claim.pending.get(&owner).is_some_and(is_answered)
+            && let Some(pending) = claim.pending.remove(&owner)
         {
-            for slot in asked.slots.into_iter().flatten() {
-                claim.is_here[usize::from(slot)] = true;
+            for slot in pending.slots.into_iter().flatten() {
+                claim.slot_loaded[usize::from(slot)] = true;
             }
-            claim.count();
+            claim.count_missing();
         }
     }
 
     /// Returns whether the holder can execute this search in these regions: all their copies are present, and it would
     /// find no copy of another region.
-    pub fn is_ready(&self, predicate: &Predicate, asked: &[Run]) -> bool {
+    pub fn is_ready(&self, predicate: &Predicate, regions: &[Run]) -> bool {
         let subspace = self.regions.subspace(self.subspace);
         let Some(subspace) = subspace.filter(|_| !self.is_sweeping()) else {
             return false;
@@ -309,64 +315,64 @@ impl Holder {
         for Region(region) in contacts.regions() {
             let mut claims = self.claims.iter();
             match claims.find(|claim| contains(&claim.regions, region)) {
-                Some(claim) if claim.lacking > 0 => return false,
+                Some(claim) if claim.missing_slots > 0 => return false,
                 Some(_) => found.push(region),
                 None => {}
             }
         }
-        runs(found.into_iter()) == asked
+        runs(found.into_iter()) == regions
     }
 
     fn remove(&mut self, row: u32) {
         if let Some(copy) = self.copies.remove(row) {
             self.index.remove_row(row);
-            self.leave(copy.region);
+            self.uncount(copy.region);
             if let Some(at) = copy.expires_at {
-                self.going.remove(&(at, row));
+                self.expiry_queue.remove(&(at, row));
             }
         }
     }
 
-    fn leave(&mut self, region: Region) {
-        if let Some(count) = self.full.get_mut(&region.0) {
+    fn uncount(&mut self, region: Region) {
+        if let Some(count) = self.region_counts.get_mut(&region.0) {
             *count -= 1;
             if *count == 0 {
-                self.full.remove(&region.0);
+                self.region_counts.remove(&region.0);
             }
         }
     }
 
     /// Returns the number of copies in each non-empty region.
-    pub fn full(&self) -> impl Iterator<Item = (Region, u32)> + '_ {
-        let full = self.full.iter();
+    pub fn region_counts(&self) -> impl Iterator<Item = (Region, u32)> + '_ {
+        let full = self.region_counts.iter();
         full.map(|(region, count)| (Region(*region), *count))
     }
 
     /// Returns how many slots of keys have arrived, and how many are expected, over all claims.
-    pub fn filled(&self) -> (u64, u64) {
-        let slots = self.claims.iter().flat_map(|claim| &claim.is_here);
+    pub fn fill_progress(&self) -> (u64, u64) {
+        let slots = self.claims.iter().flat_map(|claim| &claim.slot_loaded);
         slots.fold((0, 0), |(here, all), is_here| {
             (here + u64::from(*is_here), all + 1)
         })
     }
 
     /// Returns the number of complete regions, whose copies have all arrived.
-    pub fn whole(&self) -> u64 {
-        let whole = self.claims.iter().filter(|claim| claim.lacking == 0);
-        let regions = whole.flat_map(|claim| &claim.regions);
+    pub fn complete_regions(&self) -> u64 {
+        let complete = self.claims.iter().filter(|claim| claim.missing_slots == 0);
+        let regions = complete.flat_map(|claim| &claim.regions);
         regions
             .map(|run| u64::from(run.end() - run.start()) + 1)
             .sum()
     }
 
     /// Returns whether any region is incomplete.
-    pub fn is_lacking(&self) -> bool {
-        self.claims.iter().any(|claim| claim.lacking > 0)
+    pub fn is_incomplete(&self) -> bool {
+        self.claims.iter().any(|claim| claim.missing_slots > 0)
     }
 
     /// Removes expired copies. Their owners will send the removal too.
     pub fn expire(&mut self, now_ms: u64) {
-        while let Some((at, row)) = self.going.first().copied()
+        while let Some((at, row)) = self.expiry_queue.first().copied()
             && at <= now_ms
         {
             self.remove(row);
@@ -382,9 +388,9 @@ impl Holder {
         self.index.alter(definition);
     }
 
-    /// See [`SpaceIndex::build_on`].
-    pub fn build_on(&mut self, copies_max: usize) -> bool {
-        self.index.build_on(copies_max)
+    /// See [`SpaceIndex::build_some`].
+    pub fn build_some(&mut self, copies_max: usize) -> bool {
+        self.index.build_some(copies_max)
     }
 
     pub fn objects(&self) -> &dyn Objects {
@@ -406,8 +412,8 @@ impl Holder {
     }
 
     /// Frees at most `pieces` allocations of a holder that is no longer in use. Returns whether there are more.
-    pub fn take_apart(&mut self, pieces: usize) -> bool {
+    pub fn free_some(&mut self, pieces: usize) -> bool {
         let given = self.copies.drop_last(pieces);
-        given == pieces || self.index.take_apart(pieces - given)
+        given == pieces || self.index.free_some(pieces - given)
     }
 }

@@ -2,7 +2,7 @@
 //! searches.
 //!
 //! ```text
-//!  an object changes at its owner ─► regions::Regions: its region before and after ─► part::Told ─► the holders of these regions
+//!  an object changes at its owner ─► regions::Regions: its region before and after ─► CopyUpdate ─► the holders of these regions
 //!  a search ─► route: the cheapest route ─► holder::Holder: the matches in its regions
 //! ```
 //!
@@ -14,10 +14,10 @@
 //! | file | contents |
 //! |---|---|
 //! | `regions` | the subspaces of a space and their cuts; the regions of an object before and after a change |
-//! | `cutting` | the creation of cuts: by hash, by samples, again after changes of data or of subspaces |
-//! | `part` | the request of a holder to an owner, and the updates that follow |
+//! | `partitioning` | the creation of cuts: by hash, by samples, again after changes of data or of subspaces |
+//! | `copy_request` | the request of a holder to an owner, and the updates that follow |
 //! | `holder` | the copies in some regions of one subspace, and whether they are complete |
-//! | `kept` | these copies, addressed by the rows of their index |
+//! | `copy_store` | these copies, addressed by the rows of their index |
 //! | `route` | the choice of the nodes or cores that a search contacts |
 //! | `drift` | the decision to partition subspaces again |
 //!
@@ -26,18 +26,18 @@
 //! 1. A complete holder has exactly the objects of its regions.
 //! 2. A search that uses regions returns the same result as a search of all objects.
 
-mod cutting;
+mod copy_request;
+mod copy_store;
 mod drift;
 mod holder;
-mod kept;
-mod part;
+mod partitioning;
 mod regions;
 mod route;
 #[cfg(test)]
 mod tests;
 
-pub use drift::{CUT_OBJECTS_MIN, to_cut};
+pub use copy_request::{CopyRequest, CopyUpdate};
+pub use drift::{CUT_OBJECTS_MIN, select_recuts};
 pub use holder::Holder;
-pub use part::{Part, Told};
-pub use regions::{Moved, Regions, Written};
-pub use route::{Estimate, Places, Route, Way, route, ways};
+pub use regions::{RegionChange, RegionFields, Regions};
+pub use route::{Estimate, PricedRoute, Route, RouteTargets, price_routes, route};

@@ -9,7 +9,7 @@
 //! | numbers | for each subspace: | its number (2), 1 if it was partitioned by a sample (1), the change that added it (8) |
 //! | orders | for each subspace: | the order in which its regions use its slots, counted from 0, as runs (count 4; first 2, length 2) |
 //!
-//! [`Written`] determines which of the last three fields are present.
+//! [`RegionFields`] determines which of the last three fields are present.
 
 use larder_types::key_hash;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
@@ -25,7 +25,7 @@ use crate::value::Columns;
 pub struct Regions {
     /// Increases with each change of the space. 0: as declared, partitioned by hash.
     pub version: u64,
-    pub(super) laid: Vec<Laid>,
+    pub(super) placed: Vec<PlacedSubspace>,
     pub(super) serving: usize,
     /// See [`Regions::id`].
     ids: Vec<u64>,
@@ -34,7 +34,7 @@ pub struct Regions {
 /// The encoded fields of regions. Only the necessary ones are written, so that earlier versions can read what they
 /// support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Written {
+pub enum RegionFields {
     /// All subspaces are as declared, partitioned by samples, and their regions are in the order of the slots.
     Cuts,
     /// Subspaces were added or removed, or are still partitioned by hash.
@@ -45,30 +45,30 @@ pub enum Written {
 
 /// A subspace and the placement of its regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Laid {
+pub(super) struct PlacedSubspace {
     /// Determines the slots of the regions: each subspace of a space starts at another slot. Constant while the
     /// subspace exists.
     pub number: u16,
     /// The unique number of the change that added the subspace; 0 if it was declared with the space. A subspace that is
     /// removed and added again gets a new one.
-    pub came: u64,
+    pub added_by: u64,
     /// The subspace is partitioned by a sample of the values. Until then it is partitioned by hash.
     pub is_cut: bool,
     pub subspace: Subspace,
     pub placement: Placement,
 }
 
-impl Laid {
+impl PlacedSubspace {
     pub fn shape(&self) -> Shape {
         let dimensions = self.subspace.dimensions().iter();
         let shape = dimensions.map(|it| (AttributeId(it.attribute.0), it.cut.bits()));
         shape.collect()
     }
 
-    pub fn numbered(self, number: u16, came: u64) -> Laid {
-        Laid {
+    pub fn with_number(self, number: u16, came: u64) -> PlacedSubspace {
+        PlacedSubspace {
             number,
-            came,
+            added_by: came,
             placement: Placement::even(self.subspace.regions(), number),
             ..self
         }
@@ -77,46 +77,46 @@ impl Laid {
 
 /// The region of an object in one subspace before and after a change. `None`: the object does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
+pub struct RegionChange {
     pub before: Option<Region>,
     pub after: Option<Region>,
 }
 
 impl Regions {
-    pub(super) fn of(version: u64, serving: usize, laid: Vec<Laid>) -> Regions {
+    pub(super) fn of(version: u64, serving: usize, laid: Vec<PlacedSubspace>) -> Regions {
         Regions {
             version,
             serving,
             ids: vec![0; laid.len()],
-            laid,
+            placed: laid,
         }
     }
 
     /// Returns the position of this subspace in `others`, if it has the same cuts and slots there.
-    pub fn same_in(&self, others: &Regions, subspace: usize) -> Option<usize> {
-        let own = self.laid.get(subspace)?;
-        let name = |it: &Laid| (it.number, it.came);
-        let is_same = |it: &Laid| {
+    pub fn position_in(&self, others: &Regions, subspace: usize) -> Option<usize> {
+        let own = self.placed.get(subspace)?;
+        let name = |it: &PlacedSubspace| (it.number, it.added_by);
+        let is_same = |it: &PlacedSubspace| {
             name(it) == name(own) && it.subspace == own.subspace && it.placement == own.placement
         };
-        others.laid.iter().position(is_same)
+        others.placed.iter().position(is_same)
     }
 
     /// Returns whether `others` has the same subspaces in the same order.
-    pub fn are_same(&self, others: &Regions) -> bool {
-        let all = 0..self.laid.len();
-        self.laid.len() == others.laid.len()
+    pub fn is_same_as(&self, others: &Regions) -> bool {
+        let all = 0..self.placed.len();
+        self.placed.len() == others.placed.len()
             && all
                 .into_iter()
-                .all(|at| self.same_in(others, at) == Some(at))
+                .all(|at| self.position_in(others, at) == Some(at))
     }
 
     /// Computes the ids of the subspaces. `definition` is a number of the definition.
-    pub fn identify(&mut self, definition: u64) {
-        let ids = self.laid.iter().map(|laid| {
+    pub fn compute_ids(&mut self, definition: u64) {
+        let ids = self.placed.iter().map(|laid| {
             let mut bytes = definition.to_le_bytes().to_vec();
             bytes.extend_from_slice(&u64::from(laid.number).to_le_bytes());
-            bytes.extend_from_slice(&laid.came.to_le_bytes());
+            bytes.extend_from_slice(&laid.added_by.to_le_bytes());
             put_subspace(&mut bytes, &laid.subspace);
             // Slots in their own order add nothing, because earlier versions computed the ids without an order.
             let order = laid.placement.runs();
@@ -141,7 +141,7 @@ impl Regions {
     /// Returns the number of subspaces, without the key subspace: first those that serve searches, then those being
     /// filled.
     pub fn count(&self) -> usize {
-        self.laid.len()
+        self.placed.len()
     }
 
     /// Returns the number of subspaces that serve searches. They come first.
@@ -150,38 +150,38 @@ impl Regions {
     }
 
     pub fn subspace(&self, number: usize) -> Option<&Subspace> {
-        self.laid.get(number).map(|laid| &laid.subspace)
+        self.placed.get(number).map(|laid| &laid.subspace)
     }
 
     /// Returns the number of a subspace, which determines its slots.
     pub fn number(&self, subspace: usize) -> u16 {
-        self.laid[subspace].number
+        self.placed[subspace].number
     }
 
     /// Returns whether a subspace was partitioned by a sample of the values.
     pub fn is_cut(&self, subspace: usize) -> bool {
-        self.laid[subspace].is_cut
+        self.placed[subspace].is_cut
     }
 
     /// Returns the hash slot of a region. The owner of the slot holds the region.
     pub fn slot(&self, subspace: usize, region: Region) -> u16 {
-        self.laid[subspace].placement.slot(region)
+        self.placed[subspace].placement.slot(region)
     }
 
     /// Returns the subspaces that serve searches.
-    pub(super) fn searched(&self) -> impl Iterator<Item = &Laid> {
-        self.laid[..self.serving].iter()
+    pub(super) fn searched(&self) -> impl Iterator<Item = &PlacedSubspace> {
+        self.placed[..self.serving].iter()
     }
 
     /// Returns the regions of a subspace whose slots satisfy `is_held`, as runs.
-    pub fn held(
+    pub fn held_regions(
         &self,
         subspace: usize,
         is_held: impl Fn(u16) -> bool,
     ) -> Vec<std::ops::RangeInclusive<u16>> {
-        let laid = &self.laid[subspace];
+        let laid = &self.placed[subspace];
         let regions = (0..laid.subspace.regions()).map(|region| Region(region as u16));
-        super::part::runs(
+        super::copy_request::runs(
             regions
                 .filter(|region| is_held(laid.placement.slot(*region)))
                 .map(|region| region.0),
@@ -190,40 +190,42 @@ impl Regions {
 
     /// Returns the region of the object under this key in one subspace.
     pub fn region(&self, subspace: usize, key: &[u8], columns: &dyn Columns) -> Region {
-        region(&self.laid[subspace].subspace, columns, key)
+        region(&self.placed[subspace].subspace, columns, key)
     }
 
     /// Returns which fields [`Regions::encode`] writes.
-    pub fn written(&self) -> Written {
-        let is_plain =
-            |(number, laid): (u16, &Laid)| laid.number == number && laid.came == 0 && laid.is_cut;
-        let is_declared = self.serving == self.laid.len() && (0..).zip(&self.laid).all(is_plain);
-        if self.laid.iter().any(|it| !it.placement.runs().is_empty()) {
-            Written::Orders
+    pub fn required_fields(&self) -> RegionFields {
+        let is_plain = |(number, laid): (u16, &PlacedSubspace)| {
+            laid.number == number && laid.added_by == 0 && laid.is_cut
+        };
+        let is_declared =
+            self.serving == self.placed.len() && (0..).zip(&self.placed).all(is_plain);
+        if self.placed.iter().any(|it| !it.placement.runs().is_empty()) {
+            RegionFields::Orders
         } else if is_declared {
-            Written::Cuts
+            RegionFields::Cuts
         } else {
-            Written::Numbers
+            RegionFields::Numbers
         }
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let written = self.written();
+        let written = self.required_fields();
         out.extend_from_slice(&self.version.to_le_bytes());
-        put_count(out, self.laid.len());
-        for laid in &self.laid {
+        put_count(out, self.placed.len());
+        for laid in &self.placed {
             put_subspace(out, &laid.subspace);
         }
-        if written >= Written::Numbers {
+        if written >= RegionFields::Numbers {
             put_count(out, self.serving);
-            for laid in &self.laid {
+            for laid in &self.placed {
                 out.extend_from_slice(&laid.number.to_le_bytes());
                 out.push(u8::from(laid.is_cut));
-                out.extend_from_slice(&laid.came.to_le_bytes());
+                out.extend_from_slice(&laid.added_by.to_le_bytes());
             }
         }
-        if written >= Written::Orders {
-            for laid in &self.laid {
+        if written >= RegionFields::Orders {
+            for laid in &self.placed {
                 put_order(out, &laid.placement.runs());
             }
         }
@@ -233,36 +235,39 @@ impl Regions {
     ///
     /// # Errors
     /// The bytes are not encoded regions with the fields of `written`.
-    pub fn decode(reader: &mut WireReader<'_>, written: Written) -> Result<Regions, Malformed> {
-        const BAD: Malformed = Malformed("these bytes are no cuts of subspaces");
+    pub fn decode(
+        reader: &mut WireReader<'_>,
+        written: RegionFields,
+    ) -> Result<Regions, Malformed> {
+        const BAD: Malformed = Malformed("the bytes are not cuts of subspaces");
         let version = reader.u64()?;
         let count = reader.count(4)?;
         let mut all = Vec::with_capacity(count);
         for number in 0..count {
             let number = u16::try_from(number).map_err(|_| BAD)?;
             let subspace = take_subspace(reader)?;
-            all.push(Laid {
+            all.push(PlacedSubspace {
                 number,
-                came: 0,
+                added_by: 0,
                 is_cut: true,
                 placement: Placement::even(subspace.regions(), number),
                 subspace,
             });
         }
         let mut serving = count;
-        if written >= Written::Numbers {
+        if written >= RegionFields::Numbers {
             serving = reader.count(0)?;
             for at in 0..count {
-                let (number, is_cut, came) = (reader.u16()?, reader.flag()?, reader.u64()?);
-                let laid = all[at].clone().numbered(number, came);
+                let (number, is_cut, added_in) = (reader.u16()?, reader.flag()?, reader.u64()?);
+                let laid = all[at].clone().with_number(number, added_in);
                 let is_taken = all[..at].iter().any(|it| it.number == number);
                 if is_taken || serving > count {
                     return Err(BAD);
                 }
-                all[at] = Laid { is_cut, ..laid };
+                all[at] = PlacedSubspace { is_cut, ..laid };
             }
         }
-        if written >= Written::Orders {
+        if written >= RegionFields::Orders {
             for laid in &mut all {
                 let count = reader.count(4)?;
                 let run = |_| Ok((reader.u16()?, reader.u16()?));
@@ -285,7 +290,7 @@ fn put_order(out: &mut Vec<u8>, runs: &[SlotRun]) {
 }
 
 fn take_subspace(reader: &mut WireReader<'_>) -> Result<Subspace, Malformed> {
-    const BAD: Malformed = Malformed("these bytes are no subspace");
+    const BAD: Malformed = Malformed("the bytes are not a subspace");
     let count = reader.count(7)?;
     let mut dimensions = Vec::with_capacity(count);
     for _ in 0..count {

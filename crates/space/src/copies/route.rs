@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::regions::{Laid, Regions};
+use super::regions::{PlacedSubspace, Regions};
 use crate::mapping::Contacts;
 use crate::plan::Costs;
 use crate::query::Predicate;
@@ -36,7 +36,7 @@ pub enum Route<P> {
 
 /// A candidate route and its estimated cost.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way<P> {
+pub struct PricedRoute<P> {
     pub route: Route<P>,
     /// The estimated processor time, in microseconds.
     pub cost_us: f64,
@@ -47,11 +47,11 @@ pub struct Way<P> {
 pub struct Estimate {
     pub candidates: f64,
     /// The attributes whose index yields the candidates.
-    pub by: Vec<AttributeId>,
+    pub indexed_by: Vec<AttributeId>,
 }
 
 /// Information about the nodes or cores that a search can contact.
-pub trait Places<P> {
+pub trait RouteTargets<P> {
     /// Returns the number of owners of objects.
     fn owners(&self) -> usize;
 
@@ -60,7 +60,7 @@ pub trait Places<P> {
     fn holder(&self, slot: u16) -> Option<P>;
 
     /// Returns the cost of contacting these nodes or cores, or all owners if `None`, in microseconds.
-    fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &P>>) -> f64;
+    fn contact_us(&self, places: Option<&mut dyn Iterator<Item = &P>>) -> f64;
 
     /// Returns the estimate for all owners. Called only if there is a choice between routes.
     fn estimate(&self) -> Estimate;
@@ -71,43 +71,46 @@ pub fn route<P: Ord + Clone>(
     regions: &Regions,
     predicate: &Predicate,
     definition: &Definition,
-    places: &dyn Places<P>,
+    places: &dyn RouteTargets<P>,
 ) -> Route<P> {
-    let mut found = by_regions(regions, predicate, definition, places);
+    let mut found = plan_subspace_routes(regions, predicate, definition, places);
     match found.len() {
         0 => return Route::Owners,
         // A single candidate that is cheaper to contact than all owners needs no estimate.
-        1 if found[0].asking_us <= places.asking_us(None) => return found.remove(0).route(),
+        1 if found[0].contact_us <= places.contact_us(None) => return found.remove(0).route(),
         _ => {}
     }
-    let ways = priced(found, places).into_iter();
+    let routes = price(found, places).into_iter();
     // The first of equally priced routes.
-    let best = ways.min_by(|one, other| one.cost_us.total_cmp(&other.cost_us));
+    let best = routes.min_by(|one, other| one.cost_us.total_cmp(&other.cost_us));
     best.map_or(Route::Owners, |best| best.route)
 }
 
 /// Returns all routes, cheapest first. They include the fallback, all owners.
-pub fn ways<P: Ord + Clone>(
+pub fn price_routes<P: Ord + Clone>(
     regions: &Regions,
     predicate: &Predicate,
     definition: &Definition,
-    places: &dyn Places<P>,
-) -> Vec<Way<P>> {
-    let mut ways = priced(by_regions(regions, predicate, definition, places), places);
-    ways.sort_by(|one, other| one.cost_us.total_cmp(&other.cost_us));
-    ways
+    places: &dyn RouteTargets<P>,
+) -> Vec<PricedRoute<P>> {
+    let mut routes = price(
+        plan_subspace_routes(regions, predicate, definition, places),
+        places,
+    );
+    routes.sort_by(|one, other| one.cost_us.total_cmp(&other.cost_us));
+    routes
 }
 
 /// The holders of one subspace that a search would contact.
-struct Asked<P> {
+struct SubspaceRoute<P> {
     subspace: usize,
     requests: BTreeMap<P, Vec<RangeInclusive<u16>>>,
-    asking_us: f64,
+    contact_us: f64,
     /// For each attribute of the subspace, the fraction of its cells that the search contacts.
     cells: Vec<(AttributeId, f64)>,
 }
 
-impl<P> Asked<P> {
+impl<P> SubspaceRoute<P> {
     fn route(self) -> Route<P> {
         Route::Regions {
             subspace: self.subspace,
@@ -125,17 +128,17 @@ impl<P> Asked<P> {
 }
 
 /// Returns the candidate routes through subspaces, if they contact fewer nodes or cores than there are owners.
-fn by_regions<P: Ord + Clone>(
+fn plan_subspace_routes<P: Ord + Clone>(
     regions: &Regions,
     predicate: &Predicate,
     definition: &Definition,
-    places: &dyn Places<P>,
-) -> Vec<Asked<P>> {
+    places: &dyn RouteTargets<P>,
+) -> Vec<SubspaceRoute<P>> {
     if predicate.tests() > CONDITIONS_MAX {
         return Vec::new();
     }
     let owners = places.owners();
-    let asked = |(subspace, laid): (usize, &Laid)| {
+    let route_of = |(subspace, laid): (usize, &PlacedSubspace)| {
         let contacts = contacts(&laid.subspace, predicate, definition);
         let is_all = contacts.count() == laid.subspace.regions();
         if is_all && laid.subspace.regions() as usize >= owners {
@@ -148,18 +151,22 @@ fn by_regions<P: Ord + Clone>(
         let requests: BTreeMap<P, _> = held
             .map(|(place, runs)| Some((place?, runs)))
             .collect::<Option<_>>()?;
-        Some(Asked {
+        Some(SubspaceRoute {
             subspace,
-            asking_us: places.asking_us(Some(&mut requests.keys()))
+            contact_us: places.contact_us(Some(&mut requests.keys()))
                 + f64::from(contacts.count()) * REGION_US,
             requests,
             cells: cells(laid, &contacts),
         })
     };
-    regions.searched().enumerate().filter_map(asked).collect()
+    regions
+        .searched()
+        .enumerate()
+        .filter_map(route_of)
+        .collect()
 }
 
-fn cells(laid: &Laid, contacts: &Contacts) -> Vec<(AttributeId, f64)> {
+fn cells(laid: &PlacedSubspace, contacts: &Contacts) -> Vec<(AttributeId, f64)> {
     let dimensions = laid.subspace.dimensions().iter().zip(contacts.sets());
     let share = |(bits, set): &(u8, crate::mapping::CellSet)| {
         f64::from(set.count()) / f64::from(1u32 << bits)
@@ -170,17 +177,17 @@ fn cells(laid: &Laid, contacts: &Contacts) -> Vec<(AttributeId, f64)> {
 }
 
 /// Prices the routes, with all owners as the last one.
-fn priced<P>(found: Vec<Asked<P>>, places: &dyn Places<P>) -> Vec<Way<P>> {
+fn price<P>(found: Vec<SubspaceRoute<P>>, places: &dyn RouteTargets<P>) -> Vec<PricedRoute<P>> {
     let estimate = places.estimate();
     let looking_us = estimate.candidates * Costs::default().candidate_us;
-    let owners = Way {
+    let owners = PricedRoute {
         route: Route::Owners,
-        cost_us: places.asking_us(None) + looking_us,
+        cost_us: places.contact_us(None) + looking_us,
     };
     let count = places.owners() as f64;
-    let found = found.into_iter().map(|asked| Way {
-        cost_us: asked.asking_us + looking_us * asked.share(count, &estimate.by),
-        route: asked.route(),
+    let found = found.into_iter().map(|candidate| PricedRoute {
+        cost_us: candidate.contact_us + looking_us * candidate.share(count, &estimate.indexed_by),
+        route: candidate.route(),
     });
     found.chain([owners]).collect()
 }

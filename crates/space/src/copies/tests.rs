@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use larder_types::{Random, row_slot};
 
-use super::part::Run;
+use super::copy_request::Run;
 use super::*;
 use crate::mapping::Region;
 use crate::object::{Hash, Object};
@@ -21,7 +21,7 @@ fn definition() -> Arc<Definition> {
     let text = "hotels PREFIX 1 hotel: SUBSPACES 2 city,price stars:2 REGIONS 16 \
                 SCHEMA city TAG price NUMERIC SORTABLE stars NUMERIC";
     let words: Vec<&[u8]> = text.split_whitespace().map(str::as_bytes).collect();
-    Arc::new(Definition::parse_create(&words).expect("it is one"))
+    Arc::new(Definition::parse_create(&words).expect("valid input"))
 }
 
 fn object(random: &mut Random) -> Object {
@@ -46,9 +46,9 @@ struct World {
     /// Indexed by core, then by subspace.
     holders: Vec<Vec<Holder>>,
     /// The subscriptions at the owners: core, subspace and claim number, with the request.
-    subscribed: BTreeMap<(usize, usize, u32), Part>,
+    subscribed: BTreeMap<(usize, usize, u32), CopyRequest>,
     /// Requests that the owners have not answered yet.
-    asked: Vec<(usize, u16, u32, Part)>,
+    asked: Vec<(usize, u16, u32, CopyRequest)>,
     number: u32,
     serial: u64,
 }
@@ -104,7 +104,7 @@ impl World {
         for (place, holders) in (0..).zip(&mut self.holders) {
             for (subspace, holder) in holders.iter_mut().enumerate() {
                 self.number += 1;
-                for over in holder.hold(self.number, |slot| owner(owners, slot) == place) {
+                for over in holder.assign_slots(self.number, |slot| owner(owners, slot) == place) {
                     self.subscribed.remove(&(place.into(), subspace, over));
                 }
             }
@@ -121,16 +121,18 @@ impl World {
         };
         let before = self.objects.get(key).map(regions);
         let new = after.as_ref().map(regions);
-        let moved = |subspace: usize| Moved {
+        let moved = |subspace: usize| RegionChange {
             before: before.as_ref().map(|before| before[subspace]),
             after: new.as_ref().map(|new| new[subspace]),
         };
         let encoded = after.as_ref().map(Object::encode);
         for ((place, subspace, number), part) in &self.subscribed {
             let holder = &mut self.holders[*place][*subspace];
-            match part.told(moved(*subspace)) {
-                Some(Told::Is) => holder.put(*number, key, encoded.as_deref().map(|it| (it, None))),
-                Some(Told::Gone) => holder.put(*number, key, None),
+            match part.update_for(moved(*subspace)) {
+                Some(CopyUpdate::Upsert) => {
+                    holder.put(*number, key, encoded.as_deref().map(|it| (it, None)))
+                }
+                Some(CopyUpdate::Delete) => holder.put(*number, key, None),
                 None => {}
             }
         }
@@ -144,15 +146,15 @@ impl World {
     fn supply(&mut self, random: &mut Random) {
         let place = random.below(PLACES.into()) as usize;
         for holder in &mut self.holders[place] {
-            holder.sweep_on(1 + random.below(3) as usize);
+            holder.sweep_some(1 + random.below(3) as usize);
         }
         if self.asked.is_empty() {
             let place = random.below(PLACES.into()) as usize;
             for (subspace, holder) in self.holders[place].iter_mut().enumerate() {
                 let of = |slot| Some(owner(&self.owners, slot));
-                for (owner, number, part) in holder.questions(of, &mut self.serial) {
+                for (owner, number, part) in holder.pending_fetches(of, &mut self.serial) {
                     assert_eq!(usize::from(part.subspace), subspace);
-                    let part = Part::decode(&part.encode()).expect("it was encoded");
+                    let part = CopyRequest::decode(&part.encode()).expect("it was encoded");
                     self.asked.push((place, owner, number, part));
                 }
             }
@@ -175,14 +177,14 @@ impl World {
                 holder.put(number, key, Some((&object.encode(), None)));
             }
         }
-        holder.supplied(owner, number, part.serial);
+        holder.mark_supplied(owner, number, part.serial);
     }
 
     fn move_slots(&mut self, random: &mut Random) {
         let block = random.below(BLOCKS as u64) as usize;
         self.owners[block] = random.below(PLACES.into()) as u16;
         for holder in self.holders.iter_mut().flatten() {
-            holder.forget(|slot| block_of(slot) == block);
+            holder.forget_slots(|slot| block_of(slot) == block);
         }
         self.hold();
     }
@@ -200,7 +202,7 @@ impl World {
         let text = texts[random.below(texts.len() as u64) as usize];
         let predicate = parse(text.as_bytes(), &self.definition, &Params::default());
         let predicate = predicate.expect("it is a query");
-        let places = Even {
+        let places = UniformCosts {
             owners: 5,
             holder: &|slot| Some(self.owner(slot)),
             estimate: Estimate::default(),
@@ -216,7 +218,7 @@ impl World {
             return false;
         }
         let arguments: [&[u8]; 5] = [text.as_bytes(), b"LIMIT", b"0", b"1000", b"NOCONTENT"];
-        let search = Arc::new(Search::parse(&arguments, &self.definition).expect("it is one"));
+        let search = Arc::new(Search::parse(&arguments, &self.definition).expect("valid input"));
         let mut found = Vec::new();
         for place in requests.keys() {
             let holder = &self.holders[usize::from(*place)][subspace];
@@ -245,7 +247,7 @@ fn owner(owners: &[u16], slot: u16) -> u16 {
 }
 
 #[test]
-fn holders_that_are_whole_find_what_all_objects_have() {
+fn complete_holders_find_the_same_objects_as_a_full_search() {
     let mut answered = 0;
     for seed in 0..40 {
         let mut random = Random::new(seed);
@@ -267,15 +269,15 @@ fn holders_that_are_whole_find_what_all_objects_have() {
 }
 
 #[test]
-fn a_search_that_fixes_the_first_attribute_asks_few_places() {
+fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
     let definition = definition();
     let regions = Regions::by_hash(&definition).expect("16 regions are enough");
-    let places = Even {
+    let places = UniformCosts {
         owners: 16,
         holder: &|slot: u16| Some(slot / 1024),
         estimate: Estimate::default(),
     };
-    let asked = |text: &str| {
+    let contacted = |text: &str| {
         let predicate = parse(text.as_bytes(), &definition, &Params::default()).expect("a query");
         match route(&regions, &predicate, &definition, &places) {
             Route::Owners => 16,
@@ -283,17 +285,17 @@ fn a_search_that_fixes_the_first_attribute_asks_few_places() {
         }
     };
     // Four holders have all objects.
-    assert_eq!(asked("*"), 4);
-    assert!(asked("@city:{rome}") <= 4);
-    assert_eq!(asked("@stars:[3 3]"), 1);
+    assert_eq!(contacted("*"), 4);
+    assert!(contacted("@city:{rome}") <= 4);
+    assert_eq!(contacted("@stars:[3 3]"), 1);
 }
 
 #[test]
-fn cuts_come_back_and_cut_bytes_are_refused() {
+fn cuts_round_trip_and_truncated_bytes_are_rejected() {
     let definition = definition();
     let sample = |_| (0..9u8).map(|byte| vec![2, byte]).collect();
     let plain = Regions::by_samples(&definition, 7, &sample).expect("enough");
-    assert_eq!(plain.written(), Written::Cuts);
+    assert_eq!(plain.required_fields(), RegionFields::Cuts);
     let attributes = |of: &Regions| {
         let subspaces = (0..of.count()).filter_map(|at| of.subspace(at));
         let all = subspaces.map(|it| it.dimensions().iter().map(|it| it.attribute).collect());
@@ -302,81 +304,83 @@ fn cuts_come_back_and_cut_bytes_are_refused() {
     let by_hash = Regions::by_hash(&definition).expect("enough");
     let weights = |_| (0..9u8).map(|byte| (vec![2, byte], 1)).collect();
     let all = attributes(&by_hash);
-    let cut = by_hash.cut_anew(&all, &weights, &|_| (0, 0));
-    let along = by_hash.cut_anew(&all, &weights, &|slot| (slot / 64 % 3, 0));
+    let cut = by_hash.recut(&all, &weights, &|_| (0, 0));
+    let along = by_hash.recut(&all, &weights, &|slot| (slot / 64 % 3, 0));
     assert_eq!(
-        (cut.written(), along.written()),
-        (Written::Cuts, Written::Orders)
+        (cut.required_fields(), along.required_fields()),
+        (RegionFields::Cuts, RegionFields::Orders)
     );
     assert_eq!(along.subspace(0), cut.subspace(0));
-    assert!(along.same_in(&cut, 0).is_none(), "they lie elsewhere");
-    let altered = along.altered(&definition, 5).expect("enough");
-    assert!(altered.are_same(&along), "they stay where they lie");
-    let again = along.cut_anew(&all, &weights, &|_| (0, 0));
-    assert!(again.are_same(&along), "the same cuts are laid once");
+    assert!(along.position_in(&cut, 0).is_none(), "the slots differ");
+    let altered = along.with_definition(&definition, 5).expect("enough");
+    assert!(altered.is_same_as(&along), "the regions keep their slots");
+    let again = along.recut(&all, &weights, &|_| (0, 0));
+    assert!(again.is_same_as(&along), "the same cuts are laid once");
     for regions in [
         along,
         by_hash,
-        Regions::default().altered(&definition, 17).expect("enough"),
+        Regions::default()
+            .with_definition(&definition, 17)
+            .expect("enough"),
         plain,
     ] {
-        let written = regions.written();
+        let written = regions.required_fields();
         let mut bytes = Vec::new();
         regions.encode(&mut bytes);
         let mut reader = larder_types::wire::WireReader::new(&bytes);
         assert_eq!(Regions::decode(&mut reader, written).as_ref(), Ok(&regions));
         for end in 0..bytes.len() {
             let mut reader = larder_types::wire::WireReader::new(&bytes[..end]);
-            Regions::decode(&mut reader, written).expect_err("it is cut");
+            Regions::decode(&mut reader, written).expect_err("truncated input");
         }
         assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
     }
 }
 
 #[test]
-fn what_is_not_to_be_here_any_more_goes_in_steps_and_nothing_is_answered_or_asked_meanwhile() {
+fn discarded_copies_are_swept_in_steps_before_searches_and_requests_resume() {
     let definition = definition();
     let regions = Arc::new(Regions::by_hash(&definition).expect("enough"));
     let mut holder = Holder::new(definition.clone(), regions, 0);
-    holder.hold(1, |_| true);
-    let ask = |holder: &mut Holder| holder.questions(|_| Some(0), &mut 0);
-    let asked = ask(&mut holder);
+    holder.assign_slots(1, |_| true);
+    let fetch = |holder: &mut Holder| holder.pending_fetches(|_| Some(0), &mut 0);
+    let fetches = fetch(&mut holder);
     let mut random = Random::new(4);
     for number in 0..200 {
         let key = format!("hotel:{number}");
         let encoded = object(&mut random).encode();
         holder.put(1, key.as_bytes(), Some((&encoded, None)));
     }
-    holder.supplied(0, 1, asked[0].2.serial);
+    holder.mark_supplied(0, 1, fetches[0].2.serial);
     let all = parse(b"*", &definition, &Params::default()).expect("it is a query");
-    let is_ready = |holder: &Holder| holder.is_ready(&all, &asked[0].2.regions);
+    let is_ready = |holder: &Holder| holder.is_ready(&all, &fetches[0].2.regions);
     assert!(is_ready(&holder));
-    holder.forget(|slot| slot % 2 == 0);
+    holder.forget_slots(|slot| slot % 2 == 0);
     // Slots that are discarded during a sweep are swept from the start.
-    holder.forget(|slot| slot % 4 == 1);
+    holder.forget_slots(|slot| slot % 4 == 1);
     let mut steps = 0;
-    while holder.sweep_on(8) {
-        assert!(!is_ready(&holder) && ask(&mut holder).is_empty());
+    while holder.sweep_some(8) {
+        assert!(!is_ready(&holder) && fetch(&mut holder).is_empty());
         steps += 1;
     }
     let left = (0..200).filter(|it| row_slot(format!("hotel:{it}").as_bytes()) % 4 == 3);
     let left = left.count();
     assert_eq!((holder.len(), holder.index().len()), (left, left as u64));
     assert!(steps >= (200 - left) / 8 - 1, "{steps}");
-    let again = ask(&mut holder);
+    let again = fetch(&mut holder);
     assert!(again[0].2.has_slot(0) && again[0].2.has_slot(1) && !again[0].2.has_slot(3));
     // A holder also sweeps regions that it no longer holds.
-    holder.hold(2, |_| false);
-    while holder.sweep_on(8) {}
+    holder.assign_slots(2, |_| false);
+    while holder.sweep_some(8) {}
     assert!(holder.is_empty() && !holder.is_sweeping());
 }
 
 #[test]
-fn a_copy_goes_when_its_time_has_come() {
+fn a_copy_is_removed_when_it_expires() {
     let definition = definition();
     let regions = Arc::new(Regions::by_hash(&definition).expect("enough"));
     let mut holder = Holder::new(definition, regions, 0);
-    assert!(holder.hold(1, |_| true).is_empty());
+    assert!(holder.assign_slots(1, |_| true).is_empty());
     let encoded = object(&mut Random::new(1)).encode();
     holder.put(1, b"hotel:1", Some((&encoded, Some(50))));
     holder.put(1, b"hotel:2", Some((&encoded, Some(60))));
@@ -392,23 +396,26 @@ fn a_copy_goes_when_its_time_has_come() {
 }
 
 #[test]
-fn a_holder_that_is_taken_apart_comes_to_its_end_piece_by_piece() {
+fn a_holder_is_freed_in_bounded_steps() {
     let definition = definition();
-    let regions = Arc::new(Regions::by_hash(&definition).expect("it fits"));
+    let regions = Arc::new(Regions::by_hash(&definition).expect("a valid definition"));
     let mut random = Random::new(3);
     let mut holder = Holder::new(definition, regions, 0);
-    holder.hold(1, |_| true);
+    holder.assign_slots(1, |_| true);
     for number in 0..100 {
         let object = object(&mut random).encode();
         let key = format!("hotel:{number}");
         holder.put(1, key.as_bytes(), Some((&object, None)));
     }
-    let held = holder.len();
-    let goes = std::iter::repeat_with(|| holder.take_apart(7)).take_while(|more| *more);
+    let copies = holder.len();
+    let goes = std::iter::repeat_with(|| holder.free_some(7)).take_while(|more| *more);
     // The index has at least the keys, in addition to the copies.
     let times = goes.count();
-    assert!(held == 100 && times >= 2 * held / 7, "{times} for {held}");
-    assert!(holder.is_empty() && !holder.take_apart(7));
+    assert!(
+        copies == 100 && times >= 2 * copies / 7,
+        "{times} for {copies}"
+    );
+    assert!(holder.is_empty() && !holder.free_some(7));
 }
 
 /// Returns the number of objects in each region of the first subspace, for objects with these prices.
@@ -436,9 +443,9 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
     use crate::base::ordered::Scalar;
     let words = "x SUBSPACES 1 price REGIONS 16 SCHEMA price NUMERIC".split(' ');
     let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
-    let definition = Definition::parse_create(&words).expect("it is one");
+    let definition = Definition::parse_create(&words).expect("valid input");
     let cut = |regions: &Regions, prices: &[i64]| {
-        let anew = to_cut(regions, &[filled(regions, &definition, prices)]);
+        let anew = select_recuts(regions, &[filled(regions, &definition, prices)]);
         assert_eq!(anew[0].len(), 1, "it is time");
         let sample = |_| {
             let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
@@ -448,12 +455,12 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
             }
             values.into_iter().collect()
         };
-        regions.cut_anew(&anew, &sample, &|_| (0, 0))
+        regions.recut(&anew, &sample, &|_| (0, 0))
     };
     let by_hash = Regions::by_hash(&definition).expect("enough");
     let few: Vec<i64> = (0..999).collect();
-    let nothing = to_cut(&by_hash, &[filled(&by_hash, &definition, &few)]);
-    assert!(nothing[0].is_empty(), "a sample of few tells nothing");
+    let nothing = select_recuts(&by_hash, &[filled(&by_hash, &definition, &few)]);
+    assert!(nothing[0].is_empty(), "a small sample is not significant");
     let even: Vec<i64> = (0..4000).collect();
     let first = cut(&by_hash, &even);
     let balance = filled(&first, &definition, &even);
@@ -461,7 +468,10 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
         first.version == 1 && times_mean(&balance) < 1.5,
         "{balance:?}"
     );
-    assert!(to_cut(&first, &[balance])[0].is_empty(), "it is even");
+    assert!(
+        select_recuts(&first, &[balance])[0].is_empty(),
+        "it is even"
+    );
     let predicate = parse(b"@price:[100 250]", &definition, &Params::default());
     let subspace = first.subspace(0).expect("there is one");
     let contacts =
@@ -481,13 +491,13 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
 }
 
 /// Cores with the same cost, 10 us each.
-struct Even<'a> {
+struct UniformCosts<'a> {
     owners: u16,
     holder: &'a dyn Fn(u16) -> Option<u16>,
     estimate: Estimate,
 }
 
-impl Places<u16> for Even<'_> {
+impl RouteTargets<u16> for UniformCosts<'_> {
     fn owners(&self) -> usize {
         self.owners.into()
     }
@@ -496,7 +506,7 @@ impl Places<u16> for Even<'_> {
         (self.holder)(slot)
     }
 
-    fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+    fn contact_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
         10.0 * places.map_or(self.owners(), |places| places.count()) as f64
     }
 
@@ -508,10 +518,10 @@ impl Places<u16> for Even<'_> {
 /// Both subspaces contact one holder. The one by city examines all objects of the city; the one by stars an eighth of
 /// them.
 #[test]
-fn of_two_that_ask_one_place_the_one_is_asked_that_looks_at_less() {
+fn of_two_single_node_routes_the_one_with_fewer_candidates_is_chosen() {
     let line = "x SUBSPACES 2 city:4 stars:4 REGIONS 16 SCHEMA city TAG stars NUMERIC";
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    let definition = Definition::parse_create(&words).expect("it fits");
+    let definition = Definition::parse_create(&words).expect("a valid definition");
     let regions = Regions::by_hash(&definition).expect("16 regions are enough");
     let query = parse(
         b"@city:{rome} @stars:[3 3]",
@@ -520,15 +530,15 @@ fn of_two_that_ask_one_place_the_one_is_asked_that_looks_at_less() {
     );
     let query = query.expect("a query");
     let by = |attribute: u16| {
-        let places = Even {
+        let places = UniformCosts {
             owners: 8,
             holder: &|slot: u16| Some(slot / 2048),
             estimate: Estimate {
                 candidates: 1000.0,
-                by: vec![crate::schema::AttributeId(attribute)],
+                indexed_by: vec![crate::schema::AttributeId(attribute)],
             },
         };
-        let all = ways(&regions, &query, &definition, &places);
+        let all = price_routes(&regions, &query, &definition, &places);
         let Route::Regions { subspace, .. } = route(&regions, &query, &definition, &places) else {
             panic!("a subspace is cheaper");
         };
@@ -540,9 +550,9 @@ fn of_two_that_ask_one_place_the_one_is_asked_that_looks_at_less() {
 
 /// All holders of one subspace are expensive to contact, and those of the other are cheap.
 #[test]
-fn places_that_are_cheap_to_ask_are_asked_even_if_they_are_more() {
+fn cheap_nodes_are_preferred_even_if_there_are_more() {
     struct Near;
-    impl Places<u16> for Near {
+    impl RouteTargets<u16> for Near {
         fn owners(&self) -> usize {
             16
         }
@@ -551,7 +561,7 @@ fn places_that_are_cheap_to_ask_are_asked_even_if_they_are_more() {
             Some(slot / 1024)
         }
 
-        fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+        fn contact_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
             let us = |place: u16| if place.is_multiple_of(2) { 1.0 } else { 50.0 };
             match places {
                 Some(places) => places.map(|place| us(*place)).sum(),
@@ -565,14 +575,14 @@ fn places_that_are_cheap_to_ask_are_asked_even_if_they_are_more() {
     }
     let line = "x SUBSPACES 2 city:4 stars:3 REGIONS 16 SCHEMA city TAG stars NUMERIC";
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    let definition = Definition::parse_create(&words).expect("it fits");
+    let definition = Definition::parse_create(&words).expect("a valid definition");
     let regions = Regions::by_hash(&definition).expect("16 regions are enough");
     for text in [
         "@city:{rome|oslo|lima} @stars:[1 1]",
         "@city:{a|b} @stars:[2 2]",
     ] {
         let query = parse(text.as_bytes(), &definition, &Params::default()).expect("a query");
-        let all = ways(&regions, &query, &definition, &Near);
+        let all = price_routes(&regions, &query, &definition, &Near);
         let cheapest = all.first().expect("owners are one").route.clone();
         assert_eq!(route(&regions, &query, &definition, &Near), cheapest);
         let is_cheapest = all.windows(2).all(|two| two[0].cost_us <= two[1].cost_us);

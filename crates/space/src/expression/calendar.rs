@@ -2,9 +2,9 @@
 
 use larder_types::civil_date;
 
-use crate::base::instant::{MICROS_PER_SECOND, SECONDS_PER_DAY, days_of, of_seconds};
+use crate::base::instant::{MICROS_PER_SECOND, SECONDS_PER_DAY, days_of, from_seconds};
 use crate::base::number::Number;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 
 /// A part of an instant. The first four yield the start of the current minute, hour, day or month; the others yield a
 /// number.
@@ -36,7 +36,7 @@ struct Date {
 
 /// Returns `None` if the instant does not fit in 64 bits of microseconds.
 fn date(seconds: Number) -> Option<Date> {
-    let seconds = of_seconds(seconds)?.div_euclid(MICROS_PER_SECOND);
+    let seconds = from_seconds(seconds)?.div_euclid(MICROS_PER_SECOND);
     let days = seconds.div_euclid(SECONDS_PER_DAY);
     let (year, month, day) = civil_date(days);
     Some(Date {
@@ -172,7 +172,7 @@ fn conversion(date: &Date, sign: Option<u8>) -> Result<String> {
 fn unknown(sign: Option<u8>) -> Refusal {
     let sign = sign.map_or(String::new(), |sign| char::from(sign).to_string());
     Refusal::new(format!(
-        "%{sign} is no conversion of a date: write, for example, %Y-%m-%d %H:%M:%S"
+        "%{sign} is not a conversion of a date: write, for example, %Y-%m-%d %H:%M:%S"
     ))
 }
 
@@ -181,7 +181,7 @@ fn unknown(sign: Option<u8>) -> Refusal {
 /// # Errors
 /// The format contains a conversion that cannot be parsed.
 pub fn parse(text: &[u8], format: &[u8]) -> Result<Option<i64>> {
-    let mut parsed = Parsed {
+    let mut parsed = ParsedDate {
         rest: text,
         year: 1970,
         month: 1,
@@ -208,7 +208,7 @@ pub fn parse(text: &[u8], format: &[u8]) -> Result<Option<i64>> {
     Ok(parsed.seconds())
 }
 
-struct Parsed<'a> {
+struct ParsedDate<'a> {
     rest: &'a [u8],
     year: i64,
     month: i64,
@@ -219,7 +219,7 @@ struct Parsed<'a> {
     is_afternoon: Option<bool>,
 }
 
-impl Parsed<'_> {
+impl ParsedDate<'_> {
     fn sign(&mut self, sign: u8) -> Option<()> {
         self.rest = self.rest.strip_prefix(&[sign])?;
         Some(())
@@ -296,7 +296,7 @@ impl Parsed<'_> {
                 fits.then_some(())
             }
             Some(b'%') => self.sign(b'%'),
-            other => return Err(Refusal::new(shown(unknown(other).message.as_bytes()))),
+            other => return Err(Refusal::new(printable(unknown(other).message.as_bytes()))),
         })
     }
 

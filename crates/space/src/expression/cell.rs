@@ -29,11 +29,11 @@ impl Cell {
         Cell::Number(Number::Int(value))
     }
 
-    pub fn of_f64(value: f64) -> Cell {
-        Number::of_f64(value).map_or(Cell::Nan, Cell::Number)
+    pub fn from_f64(value: f64) -> Cell {
+        Number::from_f64(value).map_or(Cell::Nan, Cell::Number)
     }
 
-    pub fn of_bool(value: bool) -> Cell {
+    pub fn from_bool(value: bool) -> Cell {
         Cell::int(i64::from(value))
     }
 
@@ -136,13 +136,13 @@ impl Cell {
 
     fn decode_within(reader: &mut WireReader<'_>, depth: usize) -> Result<Cell, Malformed> {
         if depth == 0 {
-            return Err(Malformed("lists lie too deep in lists"));
+            return Err(Malformed("lists are nested too deeply"));
         }
         match reader.u8()? {
             0 => Ok(Cell::Null),
             1 => Ok(Cell::Nan),
             2 => Ok(Cell::int(reader.u64()? as i64)),
-            3 => match Number::of_f64(f64::from_bits(reader.u64()?)) {
+            3 => match Number::from_f64(f64::from_bits(reader.u64()?)) {
                 Some(number @ Number::Float(_)) => Ok(Cell::Number(number)),
                 _ => Err(Malformed("a double is NaN, or an integer")),
             },
@@ -166,7 +166,7 @@ pub(crate) fn any_cell() -> impl proptest::strategy::Strategy<Value = Cell> {
         Just(Cell::Nan),
         any::<i64>().prop_map(Cell::int),
         (-3_i64..3).prop_map(Cell::int),
-        any::<f64>().prop_map(Cell::of_f64),
+        any::<f64>().prop_map(Cell::from_f64),
         "[a-c1-3]{0,3}".prop_map(|text| Cell::text(text.as_bytes())),
     ];
     leaf.prop_recursive(2, 8, 3, |inner| {
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_nobody_wrote_are_refused_or_cells(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_are_cells_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = Cell::decode(&mut WireReader::new(&bytes));
         }
     }

@@ -14,7 +14,7 @@ use super::cell::Cell;
 use super::functions;
 use super::grammar::{Expression, Operation};
 use crate::base::number::Number;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 
 /// The columns that an expression may name.
 pub trait Names {
@@ -60,7 +60,7 @@ impl Expression {
                 ))),
                 cell => Ok(cell),
             },
-            Expression::Not(inner) => Ok(Cell::of_bool(!inner.evaluate(names)?.is_true())),
+            Expression::Not(inner) => Ok(Cell::from_bool(!inner.evaluate(names)?.is_true())),
             Expression::Negate(inner) => Ok(match inner.evaluate(names)? {
                 cell @ (Cell::Nan | Cell::Null) => cell,
                 cell => Cell::Number(number(&cell)?.negate()),
@@ -85,27 +85,27 @@ fn binary(
 ) -> Result<Cell> {
     let left = left.evaluate(names)?;
     match operation {
-        Operation::And if !left.is_true() => return Ok(Cell::of_bool(false)),
-        Operation::Or if left.is_true() => return Ok(Cell::of_bool(true)),
+        Operation::And if !left.is_true() => return Ok(Cell::from_bool(false)),
+        Operation::Or if left.is_true() => return Ok(Cell::from_bool(true)),
         _ => {}
     }
     let right = right.evaluate(names)?;
     let by_text = names.is_strict();
     Ok(match operation {
-        Operation::And | Operation::Or => Cell::of_bool(right.is_true()),
-        Operation::Equal => Cell::of_bool(is_equal(&left, &right, by_text)),
-        Operation::NotEqual => Cell::of_bool(!is_equal(&left, &right, by_text)),
+        Operation::And | Operation::Or => Cell::from_bool(right.is_true()),
+        Operation::Equal => Cell::from_bool(is_equal(&left, &right, by_text)),
+        Operation::NotEqual => Cell::from_bool(!is_equal(&left, &right, by_text)),
         Operation::Less => {
-            Cell::of_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_lt()))
+            Cell::from_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_lt()))
         }
         Operation::AtMost => {
-            Cell::of_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_le()))
+            Cell::from_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_le()))
         }
         Operation::Greater => {
-            Cell::of_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_gt()))
+            Cell::from_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_gt()))
         }
         Operation::AtLeast => {
-            Cell::of_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_ge()))
+            Cell::from_bool(compare(&left, &right, by_text).is_some_and(|order| order.is_ge()))
         }
         _ if left == Cell::Null || right == Cell::Null => Cell::Null,
         _ if left == Cell::Nan || right == Cell::Nan => Cell::Nan,
@@ -150,7 +150,7 @@ fn arithmetic(operation: Operation, left: Number, right: Number) -> Cell {
         }
     }
     let (a, b) = (left.as_f64(), right.as_f64());
-    Cell::of_f64(match operation {
+    Cell::from_f64(match operation {
         Operation::Add => a + b,
         Operation::Subtract => a - b,
         Operation::Multiply => a * b,
@@ -167,8 +167,8 @@ fn arithmetic(operation: Operation, left: Number, right: Number) -> Cell {
 pub(super) fn number(cell: &Cell) -> Result<Number> {
     cell.as_number().ok_or_else(|| {
         Refusal::new(format!(
-            "Could not convert value to a number: {:?}; to_number and exists tell what can be computed with",
-            shown(&cell.print())
+            "Could not convert value to a number: {:?}; test the value with exists, or convert it with to_number",
+            printable(&cell.print())
         ))
     })
 }

@@ -6,18 +6,18 @@ use super::evaluate::{Names, number};
 use super::grammar::Expression;
 use crate::base::number::Number;
 use crate::base::point::Point;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 
 #[derive(Debug)]
 pub struct FunctionRow {
     pub name: &'static str,
     /// The minimum and maximum number of arguments.
     pub arguments: (usize, usize),
-    does: Does,
+    implementation: Implementation,
 }
 
 #[derive(Debug)]
-enum Does {
+enum Implementation {
     /// A function of evaluated arguments.
     Compute(fn(&[Cell]) -> Result<Cell>),
     /// A function of a number. An argument that is not a number yields NaN.
@@ -28,54 +28,64 @@ enum Does {
     Case,
 }
 
-const fn row(name: &'static str, min: usize, max: usize, does: Does) -> FunctionRow {
+const fn row(name: &'static str, min: usize, max: usize, does: Implementation) -> FunctionRow {
     FunctionRow {
         name,
         arguments: (min, max),
-        does,
+        implementation: does,
     }
 }
 
 const ROWS: [FunctionRow; 34] = [
-    row("log", 1, 1, Does::Math(f64::ln)),
-    row("log2", 1, 1, Does::Math(f64::log2)),
-    row("exp", 1, 1, Does::Math(f64::exp)),
-    row("sqrt", 1, 1, Does::Math(f64::sqrt)),
-    row("abs", 1, 1, Does::Compute(abs)),
-    row("ceil", 1, 1, Does::Math(f64::ceil)),
-    row("floor", 1, 1, Does::Math(f64::floor)),
-    row("lower", 1, 1, Does::Compute(lower)),
-    row("upper", 1, 1, Does::Compute(upper)),
-    row("substr", 3, 3, Does::Compute(substr)),
-    row("format", 1, 64, Does::Compute(format_text)),
-    row("split", 1, 3, Does::Compute(split)),
-    row("startswith", 2, 2, Does::Compute(starts_with)),
-    row("contains", 2, 2, Does::Compute(contains)),
-    row("strlen", 1, 1, Does::Compute(strlen)),
-    row("to_number", 1, 1, Does::Compute(to_number)),
-    row("to_str", 1, 1, Does::Compute(to_str)),
-    row("exists", 1, 1, Does::Exists),
-    row("case", 3, 3, Does::Case),
-    row("timefmt", 1, 2, Does::Compute(timefmt)),
-    row("strftime", 1, 2, Does::Compute(timefmt)),
-    row("parsetime", 2, 2, Does::Compute(parsetime)),
-    row("parse_time", 2, 2, Does::Compute(parsetime)),
-    row("minute", 1, 1, Does::Calendar(Unit::Minute)),
-    row("hour", 1, 1, Does::Calendar(Unit::Hour)),
-    row("day", 1, 1, Does::Calendar(Unit::Day)),
-    row("month", 1, 1, Does::Calendar(Unit::Month)),
-    row("monthofyear", 1, 1, Does::Calendar(Unit::MonthOfYear)),
-    row("year", 1, 1, Does::Calendar(Unit::Year)),
-    row("dayofmonth", 1, 1, Does::Calendar(Unit::DayOfMonth)),
-    row("dayofweek", 1, 1, Does::Calendar(Unit::DayOfWeek)),
-    row("dayofyear", 1, 1, Does::Calendar(Unit::DayOfYear)),
-    row("geodistance", 2, 4, Does::Compute(geodistance)),
-    row("round", 1, 1, Does::Math(f64::round)),
+    row("log", 1, 1, Implementation::Math(f64::ln)),
+    row("log2", 1, 1, Implementation::Math(f64::log2)),
+    row("exp", 1, 1, Implementation::Math(f64::exp)),
+    row("sqrt", 1, 1, Implementation::Math(f64::sqrt)),
+    row("abs", 1, 1, Implementation::Compute(abs)),
+    row("ceil", 1, 1, Implementation::Math(f64::ceil)),
+    row("floor", 1, 1, Implementation::Math(f64::floor)),
+    row("lower", 1, 1, Implementation::Compute(lower)),
+    row("upper", 1, 1, Implementation::Compute(upper)),
+    row("substr", 3, 3, Implementation::Compute(substr)),
+    row("format", 1, 64, Implementation::Compute(format_text)),
+    row("split", 1, 3, Implementation::Compute(split)),
+    row("startswith", 2, 2, Implementation::Compute(starts_with)),
+    row("contains", 2, 2, Implementation::Compute(contains)),
+    row("strlen", 1, 1, Implementation::Compute(strlen)),
+    row("to_number", 1, 1, Implementation::Compute(to_number)),
+    row("to_str", 1, 1, Implementation::Compute(to_str)),
+    row("exists", 1, 1, Implementation::Exists),
+    row("case", 3, 3, Implementation::Case),
+    row("timefmt", 1, 2, Implementation::Compute(timefmt)),
+    row("strftime", 1, 2, Implementation::Compute(timefmt)),
+    row("parsetime", 2, 2, Implementation::Compute(parsetime)),
+    row("parse_time", 2, 2, Implementation::Compute(parsetime)),
+    row("minute", 1, 1, Implementation::Calendar(Unit::Minute)),
+    row("hour", 1, 1, Implementation::Calendar(Unit::Hour)),
+    row("day", 1, 1, Implementation::Calendar(Unit::Day)),
+    row("month", 1, 1, Implementation::Calendar(Unit::Month)),
+    row(
+        "monthofyear",
+        1,
+        1,
+        Implementation::Calendar(Unit::MonthOfYear),
+    ),
+    row("year", 1, 1, Implementation::Calendar(Unit::Year)),
+    row(
+        "dayofmonth",
+        1,
+        1,
+        Implementation::Calendar(Unit::DayOfMonth),
+    ),
+    row("dayofweek", 1, 1, Implementation::Calendar(Unit::DayOfWeek)),
+    row("dayofyear", 1, 1, Implementation::Calendar(Unit::DayOfYear)),
+    row("geodistance", 2, 4, Implementation::Compute(geodistance)),
+    row("round", 1, 1, Implementation::Math(f64::round)),
 ];
 
 pub(super) fn find(name: &str) -> Result<&'static FunctionRow, String> {
     if name.eq_ignore_ascii_case("matched_terms") {
-        return Err("matched_terms is not supported: searches do not score, so they do not keep which terms matched".to_string());
+        return Err("matched_terms is not supported: searches do not score, so they do not record which terms matched".to_string());
     }
     ROWS.iter()
         .find(|row| row.name.eq_ignore_ascii_case(name))
@@ -89,30 +99,30 @@ pub(super) fn find(name: &str) -> Result<&'static FunctionRow, String> {
 }
 
 pub(super) fn call(row: &FunctionRow, arguments: &[Expression], names: &dyn Names) -> Result<Cell> {
-    match &row.does {
-        Does::Exists => Ok(Cell::of_bool(match &arguments[0] {
+    match &row.implementation {
+        Implementation::Exists => Ok(Cell::from_bool(match &arguments[0] {
             Expression::Name(name) => names.cell(name) != Cell::Null,
             other => other.evaluate(names).is_ok_and(|cell| cell != Cell::Null),
         })),
-        Does::Case => {
+        Implementation::Case => {
             let holds = arguments[0].evaluate(names)?.is_true();
             arguments[if holds { 1 } else { 2 }].evaluate(names)
         }
-        Does::Math(function) => {
+        Implementation::Math(function) => {
             let value = arguments[0].evaluate(names)?;
             if value == Cell::Null {
                 return Ok(Cell::Null);
             }
             Ok(value
                 .as_number()
-                .map_or(Cell::Nan, |value| Cell::of_f64(function(value.as_f64()))))
+                .map_or(Cell::Nan, |value| Cell::from_f64(function(value.as_f64()))))
         }
-        Does::Calendar(unit) => {
+        Implementation::Calendar(unit) => {
             let value = arguments[0].evaluate(names)?.as_number();
             let part = value.and_then(|value| calendar::part(value, *unit));
             Ok(part.map_or(Cell::Null, Cell::int))
         }
-        Does::Compute(function) => {
+        Implementation::Compute(function) => {
             let cells: Result<Vec<_>> = arguments.iter().map(|it| it.evaluate(names)).collect();
             let cells = cells?;
             if cells.contains(&Cell::Null) {
@@ -241,7 +251,7 @@ fn split(cells: &[Cell]) -> Result<Cell> {
 }
 
 fn starts_with(cells: &[Cell]) -> Result<Cell> {
-    Ok(Cell::of_bool(
+    Ok(Cell::from_bool(
         text(&cells[0])?.starts_with(&text(&cells[1])?),
     ))
 }
@@ -292,25 +302,25 @@ fn geodistance(cells: &[Cell]) -> Result<Cell> {
     let mut point = || -> Result<Point> {
         let bad = |shown: String| {
             Refusal::new(format!(
-                "{shown:?} is no point: write 'lon,lat', or two numbers"
+                "{shown:?} is not a point: write 'lon,lat', or two numbers"
             ))
         };
         match rest {
             [Cell::Text(at), behind @ ..] if Number::parse(at).is_none() => {
                 rest = behind;
-                Point::parse(at).ok_or_else(|| bad(shown(at)))
+                Point::parse(at).ok_or_else(|| bad(printable(at)))
             }
             [lon, lat, behind @ ..] => {
                 rest = behind;
                 let found = Point::new(number(lon)?.as_f64(), number(lat)?.as_f64());
-                found.ok_or_else(|| bad(shown(&lon.print())))
+                found.ok_or_else(|| bad(printable(&lon.print())))
             }
             _ => Err(bad(String::new())),
         }
     };
     let (a, b) = (point()?, point()?);
     match rest {
-        [] => Ok(Cell::of_f64((a.distance_m(b) * 100.0).round() / 100.0)),
-        _ => Err(Refusal::new("a third point is one too many")),
+        [] => Ok(Cell::from_f64((a.distance_m(b) * 100.0).round() / 100.0)),
+        _ => Err(Refusal::new("geodistance takes two points")),
     }
 }

@@ -61,7 +61,7 @@ impl Expression {
             )));
         }
         let chars: Vec<char> = text.chars().collect();
-        let mut parser = Parser {
+        let mut parser = ExpressionParser {
             chars: &chars,
             at: 0,
             depth: 0,
@@ -119,13 +119,13 @@ const LEVELS: [&[(&str, Operation)]; 5] = [
     ],
 ];
 
-struct Parser<'a> {
+struct ExpressionParser<'a> {
     chars: &'a [char],
     at: usize,
     depth: usize,
 }
 
-impl Parser<'_> {
+impl ExpressionParser<'_> {
     fn syntax(&self, expected: &str) -> Refusal {
         let near: String = self.chars[self.at..].iter().take(16).collect();
         Refusal::at_column(
@@ -153,11 +153,9 @@ impl Parser<'_> {
         fits
     }
 
-    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn parse_nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_MAX {
-            return Err(self.syntax(&format!(
-                "expressions lie at most {DEPTH_MAX} deep in one another"
-            )));
+            return Err(self.syntax(&format!("expressions are nested at most {DEPTH_MAX} deep")));
         }
         self.depth += 1;
         let parsed = parse(self);
@@ -176,7 +174,7 @@ impl Parser<'_> {
             length += 1;
             if length > DEPTH_MAX {
                 return Err(self.syntax(&format!(
-                    "at most {DEPTH_MAX} operators stand in a row; use parentheses"
+                    "at most {DEPTH_MAX} operators may follow in a row: use parentheses"
                 )));
             }
             let right = self.binary(level + 1)?;
@@ -188,7 +186,7 @@ impl Parser<'_> {
     fn power(&mut self) -> Result<Expression> {
         let base = self.unary()?;
         if self.take("^") {
-            let exponent = self.deeper(Self::power)?;
+            let exponent = self.parse_nested(Self::power)?;
             Ok(Expression::Binary(
                 Operation::Power,
                 Box::new(base),
@@ -205,11 +203,11 @@ impl Parser<'_> {
             None => Err(self.syntax("a value is missing at the end")),
             Some('!') => {
                 self.at += 1;
-                Ok(Expression::Not(Box::new(self.deeper(Self::unary)?)))
+                Ok(Expression::Not(Box::new(self.parse_nested(Self::unary)?)))
             }
             Some('-') => {
                 self.at += 1;
-                Ok(match self.deeper(Self::unary)? {
+                Ok(match self.parse_nested(Self::unary)? {
                     Expression::Constant(Cell::Number(number)) => {
                         Expression::Constant(Cell::Number(number.negate()))
                     }
@@ -218,7 +216,7 @@ impl Parser<'_> {
             }
             Some('(') => {
                 self.at += 1;
-                let inner = self.deeper(|parser| parser.binary(0))?;
+                let inner = self.parse_nested(|parser| parser.binary(0))?;
                 self.close()?;
                 Ok(inner)
             }
@@ -302,7 +300,7 @@ impl Parser<'_> {
             Some(number) => Ok(Expression::Constant(Cell::Number(number))),
             None => {
                 self.at = begin;
-                Err(self.syntax("this is no number"))
+                Err(self.syntax("this is not a number"))
             }
         }
     }
@@ -321,13 +319,15 @@ impl Parser<'_> {
                     self.at += name.len();
                     Ok(Expression::Constant(Cell::Null))
                 }
-                _ => Err(self.syntax("a function is followed by (, a field begins with @, and a text stands in quotes")),
+                _ => Err(self.syntax(
+                    "a function is followed by (, a field begins with @, and a text is in quotes",
+                )),
             };
         }
         let mut arguments = Vec::new();
         if !self.take(")") {
             loop {
-                arguments.push(self.deeper(|parser| parser.binary(0))?);
+                arguments.push(self.parse_nested(|parser| parser.binary(0))?);
                 if !self.take(",") {
                     break;
                 }

@@ -35,7 +35,7 @@ fn operators_bind_as_in_arithmetic() {
 }
 
 #[test]
-fn what_is_computed_from_null_is_null_and_no_comparison_with_it_holds() {
+fn null_propagates_and_no_comparison_with_null_holds() {
     for null in [
         "@nothing + 1",
         "2 * -@nothing",
@@ -104,7 +104,7 @@ fn functions_compute() {
 }
 
 #[test]
-fn dates_are_taken_apart() {
+fn dates_are_split_into_parts() {
     check("timefmt(@at)", "2024-02-29T13:30:01Z");
     check(
         "timefmt(@at, '%a %d %b %y, %I %p, day %j')",
@@ -126,10 +126,10 @@ fn dates_are_taken_apart() {
 }
 
 #[test]
-fn what_cannot_be_computed_is_told() {
+fn errors_explain_invalid_computations() {
     check(
         "@name + 1",
-        "! Could not convert value to a number: \"Grand Hotel\"; to_number and exists tell what can be computed with",
+        "! Could not convert value to a number: \"Grand Hotel\"; test the value with exists, or convert it with to_number",
     );
     check(
         "1 +",
@@ -149,7 +149,7 @@ fn what_cannot_be_computed_is_told() {
     );
     check(
         "1e5x",
-        "! Syntax error at offset 0 near \"1e5x\": this is no number (column 1)",
+        "! Syntax error at offset 0 near \"1e5x\": this is not a number (column 1)",
     );
     check(
         "substr('a')",
@@ -161,7 +161,7 @@ fn what_cannot_be_computed_is_told() {
     );
     check(
         "timefmt(0, '%q')",
-        "! timefmt: %q is no conversion of a date: write, for example, %Y-%m-%d %H:%M:%S",
+        "! timefmt: %q is not a conversion of a date: write, for example, %Y-%m-%d %H:%M:%S",
     );
     assert!(
         Expression::parse("nosuch(1)")
@@ -203,7 +203,7 @@ fn what_cannot_be_computed_is_told() {
 
 proptest::proptest! {
     #[test]
-    fn any_text_is_parsed_or_refused(text in r#"[-+*/%^()@ab1.,'"<=!&|\\ ]{0,40}"#) {
+    fn any_text_is_parsed_or_rejected(text in r#"[-+*/%^()@ab1.,'"<=!&|\\ ]{0,40}"#) {
         if let Ok(expression) = Expression::parse(&text) {
             let _ = expression.evaluate(&|_: &str| Cell::int(1));
         }

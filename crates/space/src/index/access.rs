@@ -16,8 +16,8 @@ use super::column::Data;
 use super::column::points::{boxes, ranges};
 use super::column::values::Values;
 use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Span, Test};
-use crate::query::{Reach, reach};
-use crate::schema::{Attribute, AttributeId, Kind};
+use crate::query::{ValueDomain, value_domain};
+use crate::schema::{Attribute, AttributeId, AttributeKind};
 
 /// The maximum number of terms looked up for a pattern. A pattern with more terms scans all rows.
 const TERMS_MAX: usize = 1024;
@@ -27,7 +27,7 @@ const TERMS_COMPARED_MAX: usize = 4096;
 const RANGES_MAX: usize = 16;
 /// A list with at most this many rows is examined directly, because searching another index for a shorter one costs
 /// more.
-const FEW: usize = 64;
+const SHORT_LIST_MAX: usize = 64;
 /// The assumed selectivity of a test without statistics.
 const SHARE_UNKNOWN: f64 = 0.5;
 /// The budget for planning one query. A unit is an index lookup, or the merge of one condition's bounds with others.
@@ -51,10 +51,10 @@ impl Planning<'_> {
         left.is_some()
     }
 
-    /// Returns the reach of `predicate` in `attribute`, if the budget suffices.
-    fn reach(&self, predicate: &Predicate, attribute: &Attribute) -> Option<Reach> {
+    /// Returns the value domain of `predicate` for `attribute`, if the budget suffices.
+    fn value_domain(&self, predicate: &Predicate, attribute: &Attribute) -> Option<ValueDomain> {
         let is_affordable = self.spend(predicate.tests());
-        is_affordable.then(|| reach(predicate, attribute))
+        is_affordable.then(|| value_domain(predicate, attribute))
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Access {
     pub count: usize,
     pub is_exact: bool,
     /// For a conjunction: the part that holds for all listed rows.
-    pub decides: Option<usize>,
+    pub decided_part: Option<usize>,
     /// The estimated selectivity: the fraction of all objects for which the predicate holds.
     pub share: f64,
     pub source: Source,
@@ -121,7 +121,7 @@ impl Access {
             Predicate::Nothing => Access::nothing(),
             Predicate::Leaf(leaf) => {
                 let mut best = of_leaf(leaf, index);
-                if best.is_few() || (best.is_list() && best.is_exact) {
+                if best.is_short() || (best.is_list() && best.is_exact) {
                     return best;
                 }
                 of_composites(predicate, index, |access| {
@@ -169,7 +169,7 @@ impl Access {
         Access {
             count: index.rows.len(),
             is_exact: false,
-            decides: None,
+            decided_part: None,
             share: SHARE_UNKNOWN,
             source: Source::All,
         }
@@ -179,7 +179,7 @@ impl Access {
         Access {
             count: 0,
             is_exact: true,
-            decides: None,
+            decided_part: None,
             share: 0.0,
             source: Source::Nothing,
         }
@@ -196,7 +196,7 @@ impl Access {
         Access {
             count,
             is_exact,
-            decides: None,
+            decided_part: None,
             share: if all == 0 {
                 0.0
             } else {
@@ -212,8 +212,8 @@ impl Access {
     }
 
     /// Returns whether the list is so short that looking for a shorter one costs more.
-    fn is_few(&self) -> bool {
-        self.is_list() && self.count <= FEW
+    fn is_short(&self) -> bool {
+        self.is_list() && self.count <= SHORT_LIST_MAX
     }
 
     /// Appends the rows, without duplicates.
@@ -290,7 +290,7 @@ fn union(parts: Vec<Access>, index: &Planning<'_>) -> Access {
     Access {
         count,
         is_exact: false,
-        decides: None,
+        decided_part: None,
         share,
         source: Source::Union(parts),
     }
@@ -308,14 +308,17 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &Planning<'_>) -> A
         share *= access.share;
         if access.is_list() && access.count < best.count {
             let decides = access.is_exact.then_some(at);
-            best = Access { decides, ..access };
+            best = Access {
+                decided_part: decides,
+                ..access
+            };
         }
-        if best.is_few() {
+        if best.is_short() {
             break;
         }
     }
-    if !best.is_few() {
-        consider_further(predicate, index, &mut best);
+    if !best.is_short() {
+        consider_combinations(predicate, index, &mut best);
     }
     best.is_exact = best.count == 0;
     best.share = share.min(best.share);
@@ -337,7 +340,7 @@ fn rows_of_term(predicate: &Predicate, index: &SpaceIndex) -> usize {
 }
 
 /// Considers accesses that combine several parts of a predicate.
-fn consider_further(predicate: &Predicate, index: &Planning<'_>, best: &mut Access) {
+fn consider_combinations(predicate: &Predicate, index: &Planning<'_>, best: &mut Access) {
     let mut consider = |access: Access| {
         if access.is_list() && access.count < best.count {
             *best = access;
@@ -356,10 +359,10 @@ fn consider_further(predicate: &Predicate, index: &Planning<'_>, best: &mut Acce
         }
     });
     for id in repeated {
-        if let Some(at) = index.place(id)
+        if let Some(at) = index.position(id)
             && index.attributes[at].order.is_some()
-            && let Some(reach) = index.reach(predicate, &index.attributes[at].attribute)
-            && let Some(access) = of_reach(at, &reach, false, index)
+            && let Some(domain) = index.value_domain(predicate, &index.attributes[at].attribute)
+            && let Some(access) = of_domain(at, &domain, false, index)
         {
             consider(access);
         }
@@ -379,7 +382,7 @@ fn by_one_attribute(predicate: &Predicate, index: &Planning<'_>) -> Option<Acces
         }
     });
     let id = only.filter(|_| is_one)?;
-    let at = index.place(id)?;
+    let at = index.position(id)?;
     let attribute = &index.attributes[at];
     let is_ordered = matches!(
         attribute.data,
@@ -392,11 +395,11 @@ fn by_one_attribute(predicate: &Predicate, index: &Planning<'_>) -> Option<Acces
     if !attribute.attribute.is_single_valued() || attribute.order.is_none() {
         return None;
     }
-    let reach = index.reach(predicate, &attribute.attribute)?;
-    of_reach(at, &reach, true, index)
+    let domain = index.value_domain(predicate, &attribute.attribute)?;
+    of_domain(at, &domain, true, index)
 }
 
-/// Returns whether [`reach`] describes exactly the values for which the predicate holds.
+/// Returns whether [`value_domain`] describes exactly the values for which the predicate holds.
 fn is_of_spans(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::And(parts) | Predicate::Or(parts) => parts.iter().all(is_of_spans),
@@ -410,18 +413,23 @@ fn is_of_spans(predicate: &Predicate) -> bool {
     }
 }
 
-/// Returns the rows whose value of an ordered attribute is in the reach.
-fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &Planning<'_>) -> Option<Access> {
+/// Returns the rows whose value of an ordered attribute is in the value domain.
+fn of_domain(
+    at: usize,
+    domain: &ValueDomain,
+    is_exact: bool,
+    index: &Planning<'_>,
+) -> Option<Access> {
     let attribute = &index.attributes[at];
     let order = attribute.order.as_ref()?;
     if !matches!(
         attribute.data,
         Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)
-    ) || !index.spend(2 * reach.spans.len())
+    ) || !index.spend(2 * domain.spans.len())
     {
         return None;
     }
-    let ranges: Vec<Range<usize>> = reach
+    let ranges: Vec<Range<usize>> = domain
         .spans
         .iter()
         .map(|span| attribute.ranks(order, span))
@@ -429,7 +437,7 @@ fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &Planning<'_>) -> O
         .collect();
     let others = attribute.data.others().len();
     let count = ranges.iter().map(Range::len).sum::<usize>() + others;
-    if reach.missing {
+    if domain.missing {
         // Rows without a value are counted, but cannot be listed.
         let missing = index.rows.len() - order.len() - others;
         let access = Access::new(count + missing, is_exact, Source::All, index);
@@ -462,30 +470,30 @@ fn composite_ranges(
     composite: &super::composite::Composite,
     index: &Planning<'_>,
 ) -> Option<Vec<Range<usize>>> {
-    let reaches: Vec<Reach> = composite
+    let domains: Vec<ValueDomain> = composite
         .attributes
         .iter()
-        .map(|at| index.reach(predicate, &index.attributes[*at].attribute))
+        .map(|at| index.value_domain(predicate, &index.attributes[*at].attribute))
         .collect::<Option<_>>()?;
     let mut tuples: Vec<Vec<&Span>> = vec![Vec::new()];
-    for reach in &reaches {
-        if reach.missing || reach.spans == [Span::all()] {
+    for domain in &domains {
+        if domain.missing || domain.spans == [Span::all()] {
             break;
         }
-        if tuples.len() * reach.spans.len() > RANGES_MAX {
+        if tuples.len() * domain.spans.len() > RANGES_MAX {
             break;
         }
         tuples = tuples
             .iter()
             .flat_map(|tuple| {
-                reach.spans.iter().map(move |span| {
+                domain.spans.iter().map(move |span| {
                     let mut longer = tuple.clone();
                     longer.push(span);
                     longer
                 })
             })
             .collect();
-        if !reach.spans.iter().all(|span| span.as_point().is_some()) {
+        if !domain.spans.iter().all(|span| span.as_point().is_some()) {
             break;
         }
     }
@@ -513,7 +521,7 @@ fn of_leaf(leaf: &Leaf, index: &Planning<'_>) -> Access {
 }
 
 fn of_test(id: AttributeId, test: &Test, index: &Planning<'_>) -> Access {
-    let Some(at) = index.place(id) else {
+    let Some(at) = index.position(id) else {
         // The attribute was dropped, so no object has it.
         return match test {
             Test::Missing => Access {
@@ -531,11 +539,11 @@ fn of_test(id: AttributeId, test: &Test, index: &Planning<'_>) -> Access {
             .as_ref()
             .map(|missing| Access::new(missing.len(), true, Source::Missing(at), index)),
         (Test::Within(span), Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)) => {
-            let reach = Reach {
+            let domain = ValueDomain {
                 spans: vec![span.clone()],
                 missing: false,
             };
-            of_reach(at, &reach, attribute.data.others().is_empty(), index)
+            of_domain(at, &domain, attribute.data.others().is_empty(), index)
         }
         (Test::Within(span), Data::Values(values)) => {
             of_value_span(at, attribute, values, span, index)
@@ -559,14 +567,14 @@ fn of_value_span(
     span: &Span,
     index: &Planning<'_>,
 ) -> Option<Access> {
-    if matches!(attribute.attribute.kind, Kind::Tag { .. }) {
+    if matches!(attribute.attribute.kind, AttributeKind::Tag { .. }) {
         let (mut terms, mut count) = (Vec::new(), 0);
         add_terms_within(values, span, &|_| true, &mut terms, &mut count)?;
         return Some(of_terms(at, values, terms, index));
     }
     // A range refers to the folded text, but the order may be that of the unfolded text.
     let order = attribute.order.as_ref()?;
-    if attribute.attribute.sorts_unfolded() || values.several > 0 {
+    if attribute.attribute.sorts_unfolded() || values.multi_valued > 0 {
         return None;
     }
     let range = attribute.ranks(order, span);
@@ -596,7 +604,7 @@ fn of_patterns(
         match pattern {
             Pattern::Exact(text) => terms.extend(values.term(text)),
             pattern => {
-                let fits = |bytes: &[u8]| pattern.fits(bytes);
+                let fits = |bytes: &[u8]| pattern.matches(bytes);
                 add_terms_within(values, &pattern.span(), &fits, &mut terms, &mut count)?;
             }
         }
@@ -637,12 +645,15 @@ fn add_terms_within(
 
 fn of_terms(at: usize, values: &Values, terms: Vec<u32>, index: &Planning<'_>) -> Access {
     let count = terms.iter().map(|term| values.postings(*term).len()).sum();
-    let is_exact = terms.len() <= 1 || (values.several == 0 && is_tag(at, index));
+    let is_exact = terms.len() <= 1 || (values.multi_valued == 0 && is_tag(at, index));
     Access::new(count, is_exact, Source::Terms(at, terms), index)
 }
 
 fn is_tag(at: usize, index: &Planning<'_>) -> bool {
-    matches!(index.attributes[at].attribute.kind, Kind::Tag { .. })
+    matches!(
+        index.attributes[at].attribute.kind,
+        AttributeKind::Tag { .. }
+    )
 }
 
 /// Returns the rows of the rarest word.
@@ -720,15 +731,15 @@ pub(super) fn walk_ranks(
     );
     let has_all = order.len() == all;
     if !is_code {
-        let whole = 0..order.len();
-        return (vec![whole; usize::from(!order.is_empty())], has_all);
+        let all_ranks = 0..order.len();
+        return (vec![all_ranks; usize::from(!order.is_empty())], has_all);
     }
-    let reach = reach(predicate, &attribute.attribute);
-    if reach.spans.len() > WALK_RANGES_MAX {
-        let whole = 0..order.len();
-        return (vec![whole], has_all || !reach.missing);
+    let domain = value_domain(predicate, &attribute.attribute);
+    if domain.spans.len() > WALK_RANGES_MAX {
+        let all_ranks = 0..order.len();
+        return (vec![all_ranks], has_all || !domain.missing);
     }
-    let ranks = reach.spans.iter().map(|span| attribute.ranks(order, span));
+    let ranks = domain.spans.iter().map(|span| attribute.ranks(order, span));
     let ranks = ranks.filter(|range| !range.is_empty()).collect();
-    (ranks, has_all || !reach.missing)
+    (ranks, has_all || !domain.missing)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::finder::{Asked, Event, Finder, Left};
+use super::finder::{Event, Finder, FinderQuery, StepBudget};
 use super::plan::Profile;
 use super::step_bytes::StepBytes;
 use super::{Objects, SpaceIndex};
@@ -26,10 +26,10 @@ pub struct AggregateRun {
     batch: Vec<u32>,
 }
 
-fn asked(aggregation: &Aggregation, rows_max: usize) -> Asked<'_> {
-    Asked {
+fn finder_query(aggregation: &Aggregation, rows_max: usize) -> FinderQuery<'_> {
+    FinderQuery {
         keys: aggregation.options.keys.as_ref(),
-        ..Asked::new(&aggregation.predicate, rows_max)
+        ..FinderQuery::new(&aggregation.predicate, rows_max)
     }
 }
 
@@ -40,18 +40,18 @@ impl AggregateRun {
         limits: Limits,
         after: Option<&[u8]>,
     ) -> AggregateRun {
-        let goes_on =
+        let continues =
             aggregation.is_streamed() && (aggregation.cursor.is_some() || after.is_some());
-        let rows_max = if goes_on {
+        let rows_max = if continues {
             // An additional row shows that there are more.
             limits.rows_max.max(1).saturating_add(1)
         } else {
             usize::MAX
         };
-        let asked = asked(&aggregation, rows_max);
-        let finder = Finder::new(index, &asked, after.map(<[u8]>::to_vec));
-        let mut profile = Profile::new(finder.plan(index, &asked));
-        profile.note_effort(finder.effort_of_planning());
+        let query = finder_query(&aggregation, rows_max);
+        let finder = Finder::new(index, &query, after.map(<[u8]>::to_vec));
+        let mut profile = Profile::new(finder.plan(index, &query));
+        profile.record_effort(finder.planning_effort());
         AggregateRun {
             profile,
             finder,
@@ -75,13 +75,13 @@ impl AggregateRun {
         effort: usize,
     ) -> bool {
         let aggregation = self.aggregation.clone();
-        let asked = asked(&aggregation, self.rows_max);
+        let query = finder_query(&aggregation, self.rows_max);
         // The work for each matching row is part of a step too.
         let row_work = aggregation.row_work();
         let mut left = self.step_bytes.begin(effort, row_work);
         self.profile.steps += 1;
-        let is_done = self.run(index, objects, now_ms, &asked, &mut left);
-        self.profile.note_effort(left.spent() * row_work);
+        let is_done = self.run(index, objects, now_ms, &query, &mut left);
+        self.profile.record_effort(left.spent() * row_work);
         is_done
     }
 
@@ -91,8 +91,8 @@ impl AggregateRun {
         index: &SpaceIndex,
         objects: &dyn Objects,
         now_ms: u64,
-        asked: &Asked<'_>,
-        left: &mut Left,
+        query: &FinderQuery<'_>,
+        left: &mut StepBudget,
     ) -> bool {
         while self.refusal.is_none() {
             let kept = if self.rows_max == usize::MAX {
@@ -101,8 +101,8 @@ impl AggregateRun {
                 self.partial.total() as usize
             };
             let mut batch = std::mem::take(&mut self.batch);
-            let event = self.finder.next(index, asked, kept, left, &mut batch);
-            self.profile.note(self.finder.work);
+            let event = self.finder.next(index, query, kept, left, &mut batch);
+            self.profile.record_work(self.finder.work);
             match event {
                 Event::Found => {
                     for row in batch.iter().copied() {
@@ -117,7 +117,7 @@ impl AggregateRun {
                 Event::Done => return true,
             }
             self.batch = batch;
-            if self.step_bytes.is_used_up() {
+            if self.step_bytes.is_exhausted() {
                 return self.refusal.is_some();
             }
         }
@@ -139,7 +139,7 @@ impl AggregateRun {
         let mut found = None;
         let step_bytes = &mut self.step_bytes;
         objects.object(row, key, &mut |bytes| {
-            step_bytes.note(bytes.len());
+            step_bytes.add_read(bytes.len());
             found = Object::decode(bytes).ok();
         });
         self.profile.objects_read += 1;
@@ -199,7 +199,7 @@ impl SpaceIndex {
         Some(match &attribute.data {
             data if data.is_missing(row) => Cell::Null,
             Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
-                Cell::Number(Number::of_ordered_code(codes.get(row))?)
+                Cell::Number(Number::from_ordered_code(codes.get(row))?)
             }
             Data::Numbers(codes) => match codes.others.get(&row)? {
                 Column::Numbers(list) => Cell::Number(*list.first()?),

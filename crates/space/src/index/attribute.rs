@@ -12,12 +12,12 @@ use super::rows::Rows;
 use super::sorted::Sorted;
 use crate::base::ordered::Scalar;
 use crate::query::Span;
-use crate::schema::{Attribute, Definition, Kind};
+use crate::schema::{Attribute, AttributeKind, Definition};
 
 #[derive(Debug)]
 pub(super) struct AttributeIndex {
     pub attribute: Attribute,
-    pub leads: Leads,
+    pub structures: IndexStructures,
     pub data: Data,
     pub order: Option<Sorted>,
     pub missing: Option<Postings>,
@@ -26,27 +26,30 @@ pub(super) struct AttributeIndex {
 
 /// The structures that an attribute needs by the definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Leads {
+pub(super) struct IndexStructures {
     /// Postings of tags or words.
     terms: bool,
     order: bool,
     missing: bool,
 }
 
-impl Leads {
-    pub fn of(definition: &Definition, attribute: &Attribute) -> Leads {
+impl IndexStructures {
+    pub fn of(definition: &Definition, attribute: &Attribute) -> IndexStructures {
         let is_listed = match &definition.layout.indexes {
             None => true,
             // INDEX cannot name a GEO attribute.
-            Some(_) if attribute.kind == Kind::Geo => true,
+            Some(_) if attribute.kind == AttributeKind::Geo => true,
             Some(lists) => lists.iter().any(|list| list[..] == [attribute.id]),
         };
         let is_indexed = is_listed && !attribute.options.no_index;
-        let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
-        Leads {
+        let is_text = matches!(
+            attribute.kind,
+            AttributeKind::Tag { .. } | AttributeKind::Text { .. }
+        );
+        IndexStructures {
             terms: is_indexed && is_text,
             order: match attribute.kind {
-                Kind::Geo => is_indexed,
+                AttributeKind::Geo => is_indexed,
                 _ => attribute.options.sortable || (is_indexed && !is_text),
             },
             missing: is_listed && attribute.options.index_missing,
@@ -110,12 +113,12 @@ impl Sketch {
 impl AttributeIndex {
     /// Creates the index of an attribute that none of these rows has.
     pub fn new(definition: &Definition, attribute: &Attribute, rows: &Rows) -> AttributeIndex {
-        let leads = Leads::of(definition, attribute);
+        let leads = IndexStructures::of(definition, attribute);
         let mut data = Data::new(attribute, definition.on, leads.terms);
         data.grow(rows.end());
         AttributeIndex {
             attribute: attribute.clone(),
-            leads,
+            structures: leads,
             sketch: Sketch::of(&data, rows.end()),
             data,
             order: leads.order.then(Sorted::default),
@@ -133,7 +136,7 @@ impl AttributeIndex {
     }
 
     /// Removes a row without a value.
-    pub fn forget(&mut self, row: u32) {
+    pub fn remove(&mut self, row: u32) {
         if let Some(missing) = &mut self.missing {
             missing.remove(row);
         }
@@ -199,16 +202,16 @@ impl AttributeIndex {
                 let bytes = |row| values.sort_bytes(row).unwrap_or_default();
                 let (low, high) = byte_bounds(span);
                 let begin = order.rank(|row| low.is_below(bytes(row)));
-                begin..order.rank_behind(begin, |row| high.is_below(bytes(row)))
+                begin..order.rank_from(begin, |row| high.is_below(bytes(row)))
             }
             Data::Points(_) => 0..order.len(),
         }
     }
 
-    /// See [`super::SpaceIndex::take_apart`].
-    pub fn take_apart(&mut self, pieces: &mut usize) {
+    /// See [`super::SpaceIndex::free_some`].
+    pub fn free_some(&mut self, pieces: &mut usize) {
         if let Data::Values(values) = &mut self.data {
-            values.take_apart(pieces);
+            values.free_some(pieces);
         }
     }
 
@@ -250,7 +253,7 @@ fn move_row(order: &mut Sorted, data: &Data, row: u32, rows: &Rows, enters: bool
 pub(super) enum Edge<'a> {
     Begin,
     Before(&'a [u8]),
-    Behind(&'a [u8]),
+    After(&'a [u8]),
     End,
 }
 
@@ -260,7 +263,7 @@ impl Edge<'_> {
         match self {
             Edge::Begin => false,
             Edge::Before(edge) => bytes < edge,
-            Edge::Behind(edge) => bytes <= edge,
+            Edge::After(edge) => bytes <= edge,
             Edge::End => true,
         }
     }
@@ -272,12 +275,12 @@ pub(super) fn byte_bounds(span: &Span) -> (Edge<'_>, Edge<'_>) {
     let low = match &span.low {
         Bound::Unbounded => Edge::Begin,
         Bound::Included(Scalar::Bytes(low)) => Edge::Before(low),
-        Bound::Excluded(Scalar::Bytes(low)) => Edge::Behind(low),
+        Bound::Excluded(Scalar::Bytes(low)) => Edge::After(low),
         _ => Edge::End,
     };
     let high = match &span.high {
         Bound::Unbounded => Edge::End,
-        Bound::Included(Scalar::Bytes(high)) => Edge::Behind(high),
+        Bound::Included(Scalar::Bytes(high)) => Edge::After(high),
         Bound::Excluded(Scalar::Bytes(high)) => Edge::Before(high),
         _ => Edge::Begin,
     };

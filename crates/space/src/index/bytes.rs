@@ -18,17 +18,17 @@ const _: () = assert!(size_of::<Bytes>() == 24);
 
 /// A string that is compared with many others, with its first bytes as a number that sorts like them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sought<'a> {
+pub(super) struct SearchKey<'a> {
     head: u64,
     bytes: &'a [u8],
 }
 
-impl<'a> Sought<'a> {
-    pub fn new(bytes: &'a [u8]) -> Sought<'a> {
+impl<'a> SearchKey<'a> {
+    pub fn new(bytes: &'a [u8]) -> SearchKey<'a> {
         let mut head = [0; HEAD];
         let size = bytes.len().min(HEAD);
         head[..size].copy_from_slice(&bytes[..size]);
-        Sought {
+        SearchKey {
             head: number_of(head),
             bytes,
         }
@@ -54,7 +54,7 @@ impl Bytes {
 
     /// Compares in byte order.
     #[inline]
-    pub fn compare(&self, other: Sought<'_>) -> Ordering {
+    pub fn compare(&self, other: SearchKey<'_>) -> Ordering {
         let head = match self {
             // Shorter strings are padded with zeros.
             Bytes::Short(_, [a, b, c, d, e, f, g, ..]) => [*a, *b, *c, *d, *e, *f, *g],
@@ -66,7 +66,7 @@ impl Bytes {
 
     /// Returns whether the string sorts before `other`.
     #[inline]
-    pub fn is_below(&self, other: Sought<'_>) -> bool {
+    pub fn is_below(&self, other: SearchKey<'_>) -> bool {
         self.compare(other).is_lt()
     }
 
@@ -111,10 +111,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_compare_as_slices(a in proptest::collection::vec(0_u8..3, 0..40), b in proptest::collection::vec(0_u8..3, 0..40), both in proptest::collection::vec(any::<u8>(), 0..30)) {
+        fn strings_compare_like_slices(a in proptest::collection::vec(0_u8..3, 0..40), b in proptest::collection::vec(0_u8..3, 0..40), both in proptest::collection::vec(any::<u8>(), 0..30)) {
             let (a, b) = ([&both[..], &a].concat(), [&both[..], &b].concat());
-            prop_assert_eq!(Bytes::new(&a).compare(Sought::new(&b)), a.cmp(&b));
-            prop_assert_eq!(Bytes::new(&a).is_below(Sought::new(&a)), false);
+            prop_assert_eq!(Bytes::new(&a).compare(SearchKey::new(&b)), a.cmp(&b));
+            prop_assert_eq!(Bytes::new(&a).is_below(SearchKey::new(&a)), false);
         }
     }
 }

@@ -24,9 +24,9 @@ pub(super) enum Check<'a> {
     Not(Box<Check<'a>>),
     Codes(Range<'a, u64>),
     Flags(Range<'a, u8>),
-    Values(OfValues<'a>),
+    Values(ValueCheck<'a>),
     /// A prefilter by one byte per row. Most rows never reach the inner check.
-    Sketched(Box<Sketched<'a>>),
+    Sketched(Box<SketchFilter<'a>>),
     Near(&'a Points, &'a Circle, &'a Test),
     /// The test for missing values, or a test that no column of this type passes.
     Missing(&'a Data),
@@ -34,7 +34,7 @@ pub(super) enum Check<'a> {
 
 /// The expected number of rows to test, which determines the preparation of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Extent {
+pub(super) enum ScanSize {
     Few,
     /// Terms are looked up, and numbers are tested by their sketches.
     Some,
@@ -44,24 +44,24 @@ pub(super) enum Extent {
     All,
 }
 
-impl Extent {
+impl ScanSize {
     /// Returns the extent for a list of this many rows.
-    pub fn of(rows: usize) -> Extent {
+    pub fn of(rows: usize) -> ScanSize {
         match rows {
-            0..SOME => Extent::Few,
-            SOME..MANY => Extent::Some,
-            _ => Extent::Many,
+            0..TERM_LOOKUP_ROWS_MIN => ScanSize::Few,
+            TERM_LOOKUP_ROWS_MIN..CACHE_ROWS_MIN => ScanSize::Some,
+            _ => ScanSize::Many,
         }
     }
 }
 
 /// The number of rows for which comparing terms takes as long as looking up one term.
-const SOME: usize = 32;
+const TERM_LOOKUP_ROWS_MIN: usize = 32;
 /// The number of rows for which repeated lookups take as long as allocating the cache.
-const MANY: usize = 256;
+const CACHE_ROWS_MIN: usize = 256;
 
 /// A prefilter by one byte per row.
-pub(super) struct Sketched<'a> {
+pub(super) struct SketchFilter<'a> {
     bytes: &'a [u8],
     /// The test holds for rows with these bytes.
     sure: Vec<RangeInclusive<u8>>,
@@ -82,14 +82,14 @@ pub(super) struct Range<'a, C> {
 }
 
 /// The rows whose values match.
-pub(super) struct OfValues<'a> {
+pub(super) struct ValueCheck<'a> {
     values: &'a Values,
-    fit: Fit<'a>,
+    matcher: ValueMatcher<'a>,
     /// A cache by value, used for many rows: 0 is unknown, 1 does not match, 2 matches.
-    known: RefCell<Vec<u8>>,
+    cache: RefCell<Vec<u8>>,
 }
 
-enum Fit<'a> {
+enum ValueMatcher<'a> {
     /// The value has one of these terms, which are ascending.
     Terms(Vec<u32>),
     /// One of the value's terms matches one of the patterns.
@@ -99,16 +99,16 @@ enum Fit<'a> {
 
 /// The maximum size of the cache. The cache is rebuilt for each step, so with more distinct values each row is tested
 /// again.
-const KNOWN_MAX: usize = 1 << 13;
+const CACHE_MAX: usize = 1 << 13;
 
 /// Returns whether the predicate can be decided for most rows by their sketch bytes.
-pub(super) fn are_sketched(predicate: &Predicate, index: &SpaceIndex) -> bool {
+pub(super) fn is_decided_by_sketches(predicate: &Predicate, index: &SpaceIndex) -> bool {
     match predicate {
         Predicate::All | Predicate::Nothing | Predicate::Optional(_) => true,
         Predicate::And(parts) | Predicate::Or(parts) => {
-            parts.iter().all(|part| are_sketched(part, index))
+            parts.iter().all(|part| is_decided_by_sketches(part, index))
         }
-        Predicate::Not(inner) => are_sketched(inner, index),
+        Predicate::Not(inner) => is_decided_by_sketches(inner, index),
         Predicate::Leaf(leaf) => leaf.attributes.iter().all(|id| {
             index.attribute(*id).is_none_or(|attribute| {
                 match (&leaf.test, &attribute.data, &attribute.sketch) {
@@ -123,7 +123,7 @@ pub(super) fn are_sketched(predicate: &Predicate, index: &SpaceIndex) -> bool {
 }
 
 impl<'a> Check<'a> {
-    pub fn new(predicate: &'a Predicate, index: &'a SpaceIndex, extent: Extent) -> Check<'a> {
+    pub fn new(predicate: &'a Predicate, index: &'a SpaceIndex, extent: ScanSize) -> Check<'a> {
         match predicate {
             Predicate::All | Predicate::Optional(_) => Check::Constant(true),
             Predicate::Nothing => Check::Constant(false),
@@ -149,11 +149,11 @@ impl<'a> Check<'a> {
     }
 
     /// Creates a check of all parts of a conjunction but one.
-    pub fn of_others(
+    pub fn without_part(
         predicate: &'a Predicate,
         part: usize,
         index: &'a SpaceIndex,
-        extent: Extent,
+        extent: ScanSize,
     ) -> Check<'a> {
         let Predicate::And(parts) = predicate else {
             return Check::new(predicate, index, extent);
@@ -165,7 +165,7 @@ impl<'a> Check<'a> {
         Check::And(checks)
     }
 
-    fn of_leaf(leaf: &'a Leaf, index: &'a SpaceIndex, extent: Extent) -> Check<'a> {
+    fn of_leaf(leaf: &'a Leaf, index: &'a SpaceIndex, extent: ScanSize) -> Check<'a> {
         let mut checks: Vec<_> = leaf
             .attributes
             .iter()
@@ -181,7 +181,7 @@ impl<'a> Check<'a> {
         id: AttributeId,
         test: &'a Test,
         index: &'a SpaceIndex,
-        extent: Extent,
+        extent: ScanSize,
     ) -> Check<'a> {
         let Some(attribute) = index.attribute(id) else {
             return Check::Constant(test.holds(&Column::Missing));
@@ -193,11 +193,11 @@ impl<'a> Check<'a> {
                 let (low, high) = codes::range(span).unwrap_or((1, 0));
                 let exact = Check::Codes(Range::new(codes, low, high, test));
                 match &attribute.sketch {
-                    Sketch::Numbers(blocks) if extent >= Extent::Some => {
+                    Sketch::Numbers(blocks) if extent >= ScanSize::Some => {
                         let within = blocks.within(low, high);
                         let mut maybe = vec![within.maybe];
                         let edges = match extent {
-                            Extent::All => edges(attribute, blocks, span, &within.sure, index),
+                            ScanSize::All => edges(attribute, blocks, span, &within.sure, index),
                             _ => Vec::new(),
                         };
                         if !edges.is_empty() {
@@ -207,7 +207,7 @@ impl<'a> Check<'a> {
                             maybe.push(sketch::OTHER..=sketch::OTHER);
                         }
                         let sure = vec![within.sure];
-                        Sketched::check(blocks.bytes(), sure, maybe, exact, edges)
+                        SketchFilter::check(blocks.bytes(), sure, maybe, exact, edges)
                     }
                     _ => exact,
                 }
@@ -217,7 +217,7 @@ impl<'a> Check<'a> {
                 // There are two values.
                 let (low, high) = (low.min(2) as u8, high.min(1) as u8);
                 let exact = Check::Flags(Range::new(flags, low, high, test));
-                if extent != Extent::All {
+                if extent != ScanSize::All {
                     return exact;
                 }
                 let sure = if low <= high {
@@ -230,13 +230,13 @@ impl<'a> Check<'a> {
                 } else {
                     vec![sketch::OTHER..=sketch::OTHER]
                 };
-                Sketched::check(&flags.codes, sure, maybe, exact, Vec::new())
+                SketchFilter::check(&flags.codes, sure, maybe, exact, Vec::new())
             }
             (Test::Near(circle), Data::Points(points)) => Check::Near(points, circle, test),
             (test, Data::Values(values)) => {
-                let of = OfValues {
-                    fit: Fit::new(test, values, extent),
-                    known: RefCell::new(if extent >= Extent::Many && values.end() <= KNOWN_MAX {
+                let of = ValueCheck {
+                    matcher: ValueMatcher::new(test, values, extent),
+                    cache: RefCell::new(if extent >= ScanSize::Many && values.end() <= CACHE_MAX {
                         vec![0; values.end()]
                     } else {
                         Vec::new()
@@ -244,11 +244,11 @@ impl<'a> Check<'a> {
                     values,
                 };
                 match &attribute.sketch {
-                    Sketch::Values(numbers) if extent == Extent::All => {
-                        let fitting = of.fitting();
+                    Sketch::Values(numbers) if extent == ScanSize::All => {
+                        let fitting = of.matching_ids();
                         if fitting.len() <= SPANS_MAX {
                             let (exact, bytes) = (Check::Values(of), numbers.bytes());
-                            Sketched::check(bytes, fitting, Vec::new(), exact, Vec::new())
+                            SketchFilter::check(bytes, fitting, Vec::new(), exact, Vec::new())
                         } else {
                             Check::Values(of)
                         }
@@ -275,10 +275,10 @@ impl<'a> Check<'a> {
         match self {
             Check::Constant(_) | Check::Sketched(_) => 0,
             Check::Flags(_) | Check::Codes(_) | Check::Missing(_) => 1,
-            Check::Values(it) => match it.fit {
-                Fit::Terms(_) => 2,
-                Fit::Patterns(_) => 4,
-                Fit::Test(_) => 5,
+            Check::Values(it) => match it.matcher {
+                ValueMatcher::Terms(_) => 2,
+                ValueMatcher::Patterns(_) => 4,
+                ValueMatcher::Test(_) => 5,
             },
             Check::Near(..) => 3,
             Check::Not(inner) => inner.cost(),
@@ -305,12 +305,12 @@ impl<'a> Check<'a> {
     }
 
     /// Retains the rows for which the check holds, in order.
-    pub fn keep(&self, rows: &mut Vec<u32>) {
+    pub fn retain(&self, rows: &mut Vec<u32>) {
         match self {
             Check::Constant(true) => {}
             Check::Constant(false) => rows.clear(),
             // Test one part after the other, because the data of each part is contiguous.
-            Check::And(parts) => parts.iter().for_each(|part| part.keep(rows)),
+            Check::And(parts) => parts.iter().for_each(|part| part.retain(rows)),
             Check::Codes(range) => range.keep(rows),
             Check::Flags(range) => range.keep(rows),
             Check::Sketched(sketched) => sketched.keep(rows),
@@ -319,20 +319,20 @@ impl<'a> Check<'a> {
     }
 
     /// Retains the bits of rows for which the check holds. The first mask is that of the 64 rows from 64 times `word`.
-    pub fn sift(&self, word: usize, masks: &mut [u64]) {
+    pub fn filter_masks(&self, word: usize, masks: &mut [u64]) {
         match self {
             Check::Constant(true) => {}
             Check::Constant(false) => masks.fill(0),
-            Check::And(parts) => parts.iter().for_each(|part| part.sift(word, masks)),
+            Check::And(parts) => parts.iter().for_each(|part| part.filter_masks(word, masks)),
             Check::Or(parts) => {
-                let (mut found, mut left) = ([0; SIFTED_MAX], [0; SIFTED_MAX]);
+                let (mut found, mut left) = ([0; MASKS_MAX], [0; MASKS_MAX]);
                 let (found, left) = (&mut found[..masks.len()], &mut left[..masks.len()]);
                 for part in parts {
                     let others = masks.iter().zip(&*found).map(|(mask, found)| mask & !found);
                     left.iter_mut()
                         .zip(others)
                         .for_each(|(left, other)| *left = other);
-                    part.sift(word, left);
+                    part.filter_masks(word, left);
                     found
                         .iter_mut()
                         .zip(&*left)
@@ -341,10 +341,10 @@ impl<'a> Check<'a> {
                 masks.copy_from_slice(found);
             }
             Check::Not(inner) => {
-                let mut held = [0; SIFTED_MAX];
+                let mut held = [0; MASKS_MAX];
                 let held = &mut held[..masks.len()];
                 held.copy_from_slice(masks);
-                inner.sift(word, held);
+                inner.filter_masks(word, held);
                 masks
                     .iter_mut()
                     .zip(held)
@@ -355,14 +355,14 @@ impl<'a> Check<'a> {
             Check::Flags(range) => range.sift(word, masks),
             part => {
                 for (at, mask) in masks.iter_mut().enumerate() {
-                    *mask = part.of_those((word + at) as u32 * 64, *mask);
+                    *mask = part.test_each((word + at) as u32 * 64, *mask);
                 }
             }
         }
     }
 
     /// Returns the bits of `mask` for which the check holds, testing each row individually. Bit 0 is the row `base`.
-    fn of_those(&self, base: u32, mask: u64) -> u64 {
+    fn test_each(&self, base: u32, mask: u64) -> u64 {
         let (mut found, mut left) = (0, mask);
         while left != 0 {
             let bit = left.trailing_zeros();
@@ -374,11 +374,11 @@ impl<'a> Check<'a> {
 }
 
 /// The maximum number of masks in one call of `sift`.
-pub(super) const SIFTED_MAX: usize = 64;
+pub(super) const MASKS_MAX: usize = 64;
 /// The maximum number of byte ranges to compare with.
 const SPANS_MAX: usize = 8;
 
-impl<'a> Sketched<'a> {
+impl<'a> SketchFilter<'a> {
     fn check(
         bytes: &'a [u8],
         sure: Vec<RangeInclusive<u8>>,
@@ -387,7 +387,7 @@ impl<'a> Sketched<'a> {
         edges: Vec<u64>,
     ) -> Check<'a> {
         let maybe = maybe.into_iter().filter(|it| !sure.contains(it)).collect();
-        Check::Sketched(Box::new(Sketched {
+        Check::Sketched(Box::new(SketchFilter {
             bytes,
             sure,
             maybe,
@@ -432,26 +432,26 @@ impl<'a> Sketched<'a> {
             let (sure, maybe) = (sure & *mask, maybe & !sure & *mask);
             *mask = match maybe {
                 0 => sure,
-                maybe => sure | self.exact.of_those((word + at) as u32 * 64, maybe),
+                maybe => sure | self.exact.test_each((word + at) as u32 * 64, maybe),
             };
         }
     }
 
     /// Returns a bit for each row of `words` times 64 rows whose byte is in the ranges.
     #[inline]
-    fn found(&self, ranges: &[RangeInclusive<u8>], word: usize, words: usize) -> [u64; SIFTED_MAX] {
+    fn found(&self, ranges: &[RangeInclusive<u8>], word: usize, words: usize) -> [u64; MASKS_MAX] {
         let bytes = self.bytes.get(word * 64..).unwrap_or_default();
-        let (whole, rest) = bytes.as_chunks::<64>();
-        let whole = &whole[..whole.len().min(words)];
-        let mut found = [0; SIFTED_MAX];
+        let (blocks, rest) = bytes.as_chunks::<64>();
+        let blocks = &blocks[..blocks.len().min(words)];
+        let mut found = [0; MASKS_MAX];
         for range in ranges {
-            add_within(whole, range, &mut found);
+            add_within(blocks, range, &mut found);
         }
-        if whole.len() < words {
+        if blocks.len() < words {
             let mut padded = [0; 64];
             padded[..rest.len()].copy_from_slice(rest);
             for range in ranges {
-                add_within(&[padded], range, &mut found[whole.len()..]);
+                add_within(&[padded], range, &mut found[blocks.len()..]);
             }
         }
         found
@@ -565,11 +565,11 @@ fn bits_of(bytes: &[u8; 64]) -> u64 {
     eights.fold(0, |all, bits| all | bits)
 }
 
-impl<'a> Fit<'a> {
-    fn new(test: &'a Test, values: &Values, extent: Extent) -> Fit<'a> {
+impl<'a> ValueMatcher<'a> {
+    fn new(test: &'a Test, values: &Values, extent: ScanSize) -> ValueMatcher<'a> {
         // Looking up terms costs more than comparing those of a few rows.
         let exact = |patterns: &[Pattern]| -> Option<Vec<u32>> {
-            if extent == Extent::Few {
+            if extent == ScanSize::Few {
                 return None;
             }
             let mut terms = Vec::new();
@@ -584,36 +584,36 @@ impl<'a> Fit<'a> {
         };
         match test {
             Test::Tag(patterns) if values.has_terms => match exact(patterns) {
-                Some(terms) => Fit::Terms(terms),
-                None => Fit::Patterns(patterns),
+                Some(terms) => ValueMatcher::Terms(terms),
+                None => ValueMatcher::Patterns(patterns),
             },
             // An empty word matches an empty text.
-            Test::Word(Pattern::Exact(word)) if word.is_empty() => Fit::Test(test),
+            Test::Word(Pattern::Exact(word)) if word.is_empty() => ValueMatcher::Test(test),
             Test::Word(pattern) if values.has_terms => {
                 let patterns = std::slice::from_ref(pattern);
                 match exact(patterns) {
-                    Some(terms) => Fit::Terms(terms),
-                    None => Fit::Patterns(patterns),
+                    Some(terms) => ValueMatcher::Terms(terms),
+                    None => ValueMatcher::Patterns(patterns),
                 }
             }
-            test => Fit::Test(test),
+            test => ValueMatcher::Test(test),
         }
     }
 }
 
-impl OfValues<'_> {
+impl ValueCheck<'_> {
     #[inline]
     fn holds(&self, row: u32) -> bool {
         let id = self.values.id(row);
         if id == values::MISSING {
             return false;
         }
-        let mut known = self.known.borrow_mut();
+        let mut known = self.cache.borrow_mut();
         match known.get_mut(id as usize) {
-            None => self.fits(id),
+            None => self.matches(id),
             Some(known) => {
                 if *known == 0 {
-                    *known = 1 + u8::from(self.fits(id));
+                    *known = 1 + u8::from(self.matches(id));
                 }
                 *known == 2
             }
@@ -621,9 +621,9 @@ impl OfValues<'_> {
     }
 
     /// Returns the matching values among the first 256, as ranges.
-    fn fitting(&self) -> Vec<RangeInclusive<u8>> {
+    fn matching_ids(&self) -> Vec<RangeInclusive<u8>> {
         let mut ranges: Vec<RangeInclusive<u8>> = Vec::new();
-        for id in (0..self.values.end().min(256) as u32).filter(|id| self.fits(*id)) {
+        for id in (0..self.values.end().min(256) as u32).filter(|id| self.matches(*id)) {
             match ranges.last_mut() {
                 Some(last) if u32::from(*last.end()) + 1 == id => *last = *last.start()..=id as u8,
                 _ => ranges.push(id as u8..=id as u8),
@@ -632,15 +632,17 @@ impl OfValues<'_> {
         ranges
     }
 
-    fn fits(&self, id: u32) -> bool {
+    fn matches(&self, id: u32) -> bool {
         let terms = self.values.terms_of(id);
-        match &self.fit {
-            Fit::Terms(asked) => terms.iter().any(|term| asked.binary_search(term).is_ok()),
-            Fit::Patterns(patterns) => terms.iter().any(|term| {
+        match &self.matcher {
+            ValueMatcher::Terms(wanted) => {
+                terms.iter().any(|term| wanted.binary_search(term).is_ok())
+            }
+            ValueMatcher::Patterns(patterns) => terms.iter().any(|term| {
                 let bytes = self.values.term_bytes(*term);
-                patterns.iter().any(|pattern| pattern.fits(bytes))
+                patterns.iter().any(|pattern| pattern.matches(bytes))
             }),
-            Fit::Test(test) => test.holds(&self.values.column(id)),
+            ValueMatcher::Test(test) => test.holds(&self.values.column(id)),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Composite {
         self.attributes.iter().all(|at| match &all[*at].data {
             Data::Values(values) => match values.id(row) {
                 values::MISSING => true,
-                id => !values.is_several(id),
+                id => !values.is_multi_valued(id),
             },
             data => data.has_order(row) || data.is_missing(row),
         })
@@ -94,7 +94,7 @@ impl Composite {
             is_end
         };
         let begin = self.order.rank(|row| side(row, false));
-        begin..self.order.rank_behind(begin, |row| side(row, true))
+        begin..self.order.rank_from(begin, |row| side(row, true))
     }
 
     pub fn heap_bytes(&self) -> usize {

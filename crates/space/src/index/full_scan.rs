@@ -10,7 +10,7 @@
 use crate::aggregate::Aggregation;
 use crate::error::{Refusal, Result};
 use crate::query::{Leaf, Pattern, Predicate, Span, Test};
-use crate::schema::{Attribute, AttributeId, Definition, Kind};
+use crate::schema::{Attribute, AttributeId, AttributeKind, Definition};
 use crate::search::Search;
 use crate::search::request::SortBy;
 
@@ -21,7 +21,7 @@ impl Search {
     /// # Errors
     /// The search examines every object. The error names a remedy.
     pub fn ensure_no_full_scan(&self, definition: &Definition) -> Result<()> {
-        if self.options.keys.is_some() || leads(&self.predicate, definition) {
+        if self.options.keys.is_some() || has_index_access(&self.predicate, definition) {
             return Ok(());
         }
         if !is_all(&self.predicate) {
@@ -32,7 +32,7 @@ impl Search {
                 Some(attribute) if has_order(attribute, definition) => Ok(()),
                 attribute => {
                     let name = attribute.map_or("?", |attribute| &attribute.name);
-                    Err(refused(&format!(
+                    Err(full_scan_error(&format!(
                         "an index of {name} would help: declare it SORTABLE"
                     )))
                 }
@@ -49,13 +49,13 @@ impl Aggregation {
     /// # Errors
     /// The aggregation examines every object. The error names a remedy.
     pub fn ensure_no_full_scan(&self, definition: &Definition) -> Result<()> {
-        if self.options.keys.is_some() || leads(&self.predicate, definition) {
+        if self.options.keys.is_some() || has_index_access(&self.predicate, definition) {
             return Ok(());
         }
         match is_all(&self.predicate) {
             true if self.is_streamed() && self.cursor.is_some() => Ok(()),
-            true => Err(refused(
-                "say which objects are meant, or read them WITHCURSOR without GROUPBY, SORTBY and LIMIT",
+            true => Err(full_scan_error(
+                "restrict the query, or read the rows WITHCURSOR without GROUPBY, SORTBY and LIMIT",
             )),
             false => Err(refusal(&self.predicate, definition)),
         }
@@ -66,17 +66,17 @@ impl Aggregation {
     /// # Errors
     /// The search examines every object. The error names a remedy.
     pub fn ensure_no_full_scan_for_change(&self, definition: &Definition) -> Result<()> {
-        match leads(&self.predicate, definition) {
+        match has_index_access(&self.predicate, definition) {
             true => Ok(()),
-            false if is_all(&self.predicate) => Err(refused("say which objects are meant")),
+            false if is_all(&self.predicate) => Err(full_scan_error("restrict the query")),
             false => Err(refusal(&self.predicate, definition)),
         }
     }
 }
 
-fn refused(what_helps: &str) -> Refusal {
+fn full_scan_error(what_helps: &str) -> Refusal {
     Refusal::new(format!(
-        "this looks at all objects of the space, which spaces.refuse_full_scans refuses: {what_helps}"
+        "this query scans all objects of the space, which spaces.refuse_full_scans forbids: {what_helps}"
     ))
 }
 
@@ -85,7 +85,7 @@ fn refusal(predicate: &Predicate, definition: &Definition) -> Refusal {
     predicate.leaves(&mut |leaf: &Leaf| {
         for id in &leaf.attributes {
             if let Some(attribute) = definition.attribute(*id)
-                && !leaf_leads(*id, &leaf.test, definition)
+                && !leaf_has_index_access(*id, &leaf.test, definition)
                 && !without.contains(&&*attribute.name)
             {
                 without.push(&attribute.name);
@@ -94,13 +94,13 @@ fn refusal(predicate: &Predicate, definition: &Definition) -> Refusal {
     });
     if !without.is_empty() {
         let names = without.join(", ");
-        return refused(&format!("an index of {names} would help: name it in INDEX"));
+        return full_scan_error(&format!("an index of {names} would help: name it in INDEX"));
     }
     let attributes = definition.attributes.iter();
     let indexed = attributes.filter(|attribute| is_indexed(attribute, definition));
     let names: Vec<&str> = indexed.map(|attribute| attribute.name.as_str()).collect();
-    refused(&format!(
-        "no index leads to what is not so; say also what is, of an attribute with an index ({})",
+    full_scan_error(&format!(
+        "a negation alone uses no index; add a positive condition on an attribute with an index ({})",
         names.join(", ")
     ))
 }
@@ -115,25 +115,25 @@ fn is_all(predicate: &Predicate) -> bool {
 }
 
 /// Returns whether an index yields the objects for which the predicate may hold.
-fn leads(predicate: &Predicate, definition: &Definition) -> bool {
+fn has_index_access(predicate: &Predicate, definition: &Definition) -> bool {
     match predicate {
         Predicate::All | Predicate::Optional(_) => false,
         Predicate::Nothing => true,
-        Predicate::And(parts) => parts.iter().any(|part| leads(part, definition)),
-        Predicate::Or(parts) => parts.iter().all(|part| leads(part, definition)),
+        Predicate::And(parts) => parts.iter().any(|part| has_index_access(part, definition)),
+        Predicate::Or(parts) => parts.iter().all(|part| has_index_access(part, definition)),
         Predicate::Not(inner) => match &**inner {
-            Predicate::Not(inner) => leads(inner, definition),
+            Predicate::Not(inner) => has_index_access(inner, definition),
             Predicate::All | Predicate::Optional(_) => true,
             _ => false,
         },
         Predicate::Leaf(leaf) => {
             let mut attributes = leaf.attributes.iter();
-            attributes.all(|id| leaf_leads(*id, &leaf.test, definition))
+            attributes.all(|id| leaf_has_index_access(*id, &leaf.test, definition))
         }
     }
 }
 
-fn leaf_leads(id: AttributeId, test: &Test, definition: &Definition) -> bool {
+fn leaf_has_index_access(id: AttributeId, test: &Test, definition: &Definition) -> bool {
     let Some(attribute) = definition.attribute(id) else {
         // The attribute was dropped.
         return *test != Test::Missing;
@@ -146,15 +146,17 @@ fn leaf_leads(id: AttributeId, test: &Test, definition: &Definition) -> bool {
         Test::Word(_) | Test::Phrase { .. } => is_indexed,
         Test::Tag(patterns) => {
             let is_bounded = |pattern: &Pattern| pattern.span() != Span::all();
-            is_indexed || (begins_index(id, definition) && patterns.iter().all(is_bounded))
+            is_indexed || (starts_composite(id, definition) && patterns.iter().all(is_bounded))
         }
         Test::Within(span) => {
             let has_index = match attribute.kind {
-                Kind::Tag { .. } => is_indexed,
-                Kind::Text { .. } => attribute.options.sortable && !attribute.sorts_unfolded(),
+                AttributeKind::Tag { .. } => is_indexed,
+                AttributeKind::Text { .. } => {
+                    attribute.options.sortable && !attribute.sorts_unfolded()
+                }
                 _ => has_order(attribute, definition),
             };
-            has_index || (begins_index(id, definition) && *span != Span::all())
+            has_index || (starts_composite(id, definition) && *span != Span::all())
         }
     }
 }
@@ -163,7 +165,7 @@ fn leaf_leads(id: AttributeId, test: &Test, definition: &Definition) -> bool {
 fn is_listed(attribute: &Attribute, definition: &Definition) -> bool {
     match &definition.layout.indexes {
         // INDEX cannot name a GEO attribute.
-        Some(lists) if attribute.kind != Kind::Geo => {
+        Some(lists) if attribute.kind != AttributeKind::Geo => {
             lists.iter().any(|list| list[..] == [attribute.id])
         }
         _ => true,
@@ -177,14 +179,14 @@ fn is_indexed(attribute: &Attribute, definition: &Definition) -> bool {
 /// Returns whether there is an index in the order of the attribute's values.
 fn has_order(attribute: &Attribute, definition: &Definition) -> bool {
     match attribute.kind {
-        Kind::Geo => false,
-        Kind::Tag { .. } | Kind::Text { .. } => attribute.options.sortable,
+        AttributeKind::Geo => false,
+        AttributeKind::Tag { .. } | AttributeKind::Text { .. } => attribute.options.sortable,
         _ => attribute.options.sortable || is_indexed(attribute, definition),
     }
 }
 
 /// Returns whether a composite index starts with the attribute.
-fn begins_index(id: AttributeId, definition: &Definition) -> bool {
+fn starts_composite(id: AttributeId, definition: &Definition) -> bool {
     let lists = definition.layout.indexes.iter().flatten();
     let mut several = lists.filter(|list| list.len() > 1);
     several.any(|list| list.first() == Some(&id))
@@ -200,7 +202,7 @@ mod tests {
 
     fn definition(text: &str) -> Definition {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-        Definition::parse_create(&words).expect("it is one")
+        Definition::parse_create(&words).expect("valid input")
     }
 
     /// Returns the error message of a rejected search.
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_index_leads_to_is_no_full_scan() {
+    fn a_query_with_index_access_is_no_full_scan() {
         for query in [
             "@city:{rome}",
             "@price:[1 +inf]",
@@ -246,14 +248,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_scan_is_refused_with_what_would_help() {
+    fn a_full_scan_is_rejected_with_advice() {
         for (of, query, helps) in [
             (
                 PLAIN,
                 "-@city:{rome}",
-                "of an attribute with an index (city, price, note, place)",
+                "on an attribute with an index (city, price, note, place)",
             ),
-            (PLAIN, "@city:{rome} | -@price:[1 2]", "say also what is"),
+            (
+                PLAIN,
+                "@city:{rome} | -@price:[1 2]",
+                "add a positive condition",
+            ),
             (
                 PLAIN,
                 "*#SORTBY#city",

@@ -6,13 +6,13 @@
 //! | `rows` | the numbering of objects as dense rows, and their keys in order |
 //! | `column` | the value of an attribute in each row |
 //! | `attribute`, `composite` | the indexes of one attribute, and of several |
-//! | `coming` | indexes that are being built while the others serve |
+//! | `index_build` | indexes that are being built while the others serve |
 //! | `sorted`, `postings`, `bytes` | ordered lists of rows, the rows of one term, short strings |
 //! | `access` | the planner: access paths of a predicate, and their estimated numbers of rows |
 //! | `check` | predicates compiled for tests on columns |
 //! | `finder` | the steps in which a run finds matching rows |
 //! | `search_run`, `aggregate_run` | runs of searches and aggregations |
-//! | `at_once` | searches that take one step |
+//! | `single_step` | searches that take one step |
 //! | `full_scan` | the detection of searches that no index serves |
 //! | `plan`, `failures` | reports: query plans, and fields of the wrong type |
 //!
@@ -24,35 +24,35 @@
 
 mod access;
 mod aggregate_run;
-mod at_once;
 mod attribute;
 mod bytes;
 mod check;
 mod column;
-mod coming;
 mod composite;
 mod failures;
 mod finder;
 mod full_scan;
+mod index_build;
 mod plan;
 mod postings;
 mod rows;
 mod search_run;
+mod single_step;
 mod sorted;
 mod space_index;
 mod step_bytes;
 
 pub use aggregate_run::AggregateRun;
-pub use at_once::Found;
 pub use failures::{Failure, Failures};
 pub use plan::{Plan, Profile};
 pub use search_run::SearchRun;
-pub use space_index::{Changed, RowColumns, SpaceIndex};
+pub use single_step::SearchResult;
+pub use space_index::{PutEffect, RowColumns, SpaceIndex};
 
 /// Returns the effort of a step that examines this many objects individually. A sequential scan of sketch bytes
 /// examines 256 times as many with the same effort.
 pub const fn effort(objects: usize) -> usize {
-    objects.saturating_mul(finder::APART)
+    objects.saturating_mul(finder::SINGLE_ROW_EFFORT)
 }
 
 /// Access to the stored objects. Rows are those of the index, so a store may address its objects by them.
@@ -64,12 +64,12 @@ pub trait Objects {
     /// there is no object.
     fn objects(&self, rows: &[(u32, &[u8])], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
         for (at, (row, key)) in rows.iter().enumerate() {
-            let mut is_there = false;
+            let mut exists = false;
             self.object(*row, key, &mut |bytes| {
-                is_there = true;
+                exists = true;
                 read(at, Some(bytes));
             });
-            if !is_there {
+            if !exists {
                 read(at, None);
             }
         }

@@ -155,13 +155,13 @@ impl Profile {
     }
 
     /// Records the effort of work without a pause.
-    pub(super) fn note_effort(&mut self, effort: usize) {
+    pub(super) fn record_effort(&mut self, effort: usize) {
         self.work_max = self
             .work_max
-            .max(effort.div_ceil(super::finder::APART) as u64);
+            .max(effort.div_ceil(super::finder::SINGLE_ROW_EFFORT) as u64);
     }
 
-    pub(super) fn note(&mut self, work: Work) {
+    pub(super) fn record_work(&mut self, work: Work) {
         (self.candidates, self.scanned, self.found) = (work.candidates, work.scanned, work.found);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_and_go_through_all_sizes() {
+    fn rows_are_added_and_removed_at_all_sizes() {
         let mut postings = Postings::default();
         let rows: Vec<u32> = (0..300).map(|n| n * 37 % 301).collect();
         let listed = |postings: &Postings| {

@@ -10,7 +10,7 @@ pub(super) struct Rows {
     /// By row; empty for a free row.
     keys: Vec<Bytes>,
     /// By row: the index's clock when the object was added. A run skips objects that were added after its start.
-    born: Vec<u64>,
+    added_at: Vec<u64>,
     /// A bit for each row that has an object.
     alive: Vec<u64>,
     free: Vec<u32>,
@@ -41,8 +41,8 @@ impl Rows {
     }
 
     #[inline]
-    pub fn born(&self, row: u32) -> u64 {
-        self.born[row as usize]
+    pub fn added_at(&self, row: u32) -> u64 {
+        self.added_at[row as usize]
     }
 
     #[inline]
@@ -66,7 +66,7 @@ impl Rows {
     }
 
     pub fn find(&self, key: &[u8]) -> Option<u32> {
-        let row = self.by_key.first_behind(|row| self.key(row) < key)?;
+        let row = self.by_key.first_after(|row| self.key(row) < key)?;
         (self.key(row) == key).then_some(row)
     }
 
@@ -75,7 +75,7 @@ impl Rows {
         let row = self.free.pop().unwrap_or_else(|| {
             let row = u32::try_from(self.keys.len()).expect("a core has fewer than 4 Gi objects");
             self.keys.push(Bytes::default());
-            self.born.push(0);
+            self.added_at.push(0);
             if self.alive.len() * 64 < self.keys.len() {
                 self.alive.push(0);
             }
@@ -83,7 +83,7 @@ impl Rows {
         });
         self.keys[row as usize] = Bytes::new(key);
         self.long_bytes += self.keys[row as usize].heap_bytes();
-        self.born[row as usize] = now;
+        self.added_at[row as usize] = now;
         self.alive[row as usize / 64] |= 1 << (row % 64);
         let Rows { keys, by_key, .. } = self;
         by_key.insert(row, |other| keys[other as usize][..] < *key);
@@ -105,15 +105,15 @@ impl Rows {
         (0..self.end() as u32).filter(|row| self.is_alive(*row))
     }
 
-    /// See [`super::SpaceIndex::take_apart`].
-    pub fn take_apart(&mut self, pieces: &mut usize) {
+    /// See [`super::SpaceIndex::free_some`].
+    pub fn free_some(&mut self, pieces: &mut usize) {
         drop_last(&mut self.keys, pieces);
     }
 
     pub fn heap_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<Bytes>()
             + self.long_bytes
-            + self.born.capacity() * 8
+            + self.added_at.capacity() * 8
             + self.alive.capacity() * 8
             + self.free.capacity() * 4
             + self.by_key.heap_bytes()

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use larder_types::wire::{Malformed, put_count};
 
-use super::at_once::is_worth_it;
-use super::finder::{Asked, Event, Finder};
+use super::finder::{Event, Finder, FinderQuery};
 use super::plan::Profile;
+use super::single_step::should_select;
 use super::step_bytes::StepBytes;
 use super::{Objects, SpaceIndex};
 use crate::error::{Refusal, Result};
@@ -15,7 +15,7 @@ use crate::search::request::Content;
 use crate::search::{Partial, Search};
 
 /// The number of objects that are read before the size of the result is compared with the limit.
-const READ_AT_ONCE: usize = 64;
+const READ_BATCH: usize = 64;
 
 /// A running search. It borrows nothing, so the index may change between two steps.
 #[derive(Debug)]
@@ -32,21 +32,21 @@ pub struct SearchRun {
     batch: Vec<u32>,
 }
 
-pub(super) fn asked(search: &Search) -> Asked<'_> {
-    Asked {
+pub(super) fn finder_query(search: &Search) -> FinderQuery<'_> {
+    FinderQuery {
         order: &search.order,
         is_counted: !search.options.skips_total,
         keys: search.options.keys.as_ref(),
-        ..Asked::new(&search.predicate, search.keep())
+        ..FinderQuery::new(&search.predicate, search.keep())
     }
 }
 
 impl SearchRun {
     pub(super) fn new(index: &SpaceIndex, search: Arc<Search>, bytes_max: usize) -> SearchRun {
-        let asked = asked(&search);
-        let finder = Finder::new(index, &asked, None);
-        let mut profile = Profile::new(finder.plan(index, &asked));
-        profile.note_effort(finder.effort_of_planning());
+        let query = finder_query(&search);
+        let finder = Finder::new(index, &query, None);
+        let mut profile = Profile::new(finder.plan(index, &query));
+        profile.record_effort(finder.planning_effort());
         SearchRun {
             profile,
             finder,
@@ -73,7 +73,7 @@ impl SearchRun {
         effort: usize,
     ) -> bool {
         let search = self.search.clone();
-        let asked = asked(&search);
+        let query = finder_query(&search);
         // The work for each matching row is part of a step too.
         let row_work = search.row_work();
         let mut left = self.step_bytes.begin(effort, row_work);
@@ -84,8 +84,8 @@ impl SearchRun {
         let is_done = loop {
             let event = self
                 .finder
-                .next(index, &asked, self.offered, &mut left, &mut batch);
-            self.profile.note(self.finder.work);
+                .next(index, &query, self.offered, &mut left, &mut batch);
+            self.profile.record_work(self.finder.work);
             match event {
                 Event::Found => {
                     self.offered += batch.len();
@@ -93,12 +93,12 @@ impl SearchRun {
                     if self.finder.is_walking() {
                         // The walk ends when the requested number of objects has been read.
                         self.keep_first(index, &mut rows);
-                        self.take(index, objects, now_ms, &rows);
+                        self.offer_rows(index, objects, now_ms, &rows);
                         rows.clear();
-                        if self.step_bytes.is_used_up() {
+                        if self.step_bytes.is_exhausted() {
                             break false;
                         }
-                    } else if is_worth_it(search.keep(), &rows) {
+                    } else if should_select(search.keep(), &rows) {
                         self.keep_first(index, &mut rows);
                     }
                 }
@@ -113,12 +113,12 @@ impl SearchRun {
         };
         self.batch = batch;
         self.keep_first(index, &mut rows);
-        for some in rows.chunks(READ_AT_ONCE) {
+        for some in rows.chunks(READ_BATCH) {
             if self.refusal.is_none() {
-                self.take(index, objects, now_ms, some);
+                self.offer_rows(index, objects, now_ms, some);
             }
         }
-        self.profile.note_effort(left.spent() * row_work);
+        self.profile.record_effort(left.spent() * row_work);
         if let Some(total) = self.finder.total().filter(|_| is_done) {
             self.partial.total = self.partial.total.max(total);
         }
@@ -133,7 +133,7 @@ impl SearchRun {
     }
 
     /// Offers the rows to the partial result.
-    fn take(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, rows: &[u32]) {
+    fn offer_rows(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, rows: &[u32]) {
         let search = &self.search;
         // The concatenated ranks of the rows to read, and the range of each.
         let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(rows.len()));
@@ -153,7 +153,7 @@ impl SearchRun {
         self.profile.objects_read += kept.len() as u64;
         let step_bytes = &mut self.step_bytes;
         objects.objects(&kept, &mut |at, bytes| {
-            step_bytes.note(bytes.map_or(0, <[u8]>::len));
+            step_bytes.add_read(bytes.map_or(0, <[u8]>::len));
             let put = |out: &mut Vec<u8>| {
                 let bytes = bytes.ok_or(Malformed("the object is gone"))?;
                 put_content(search, index.definition(), bytes, now_ms, out, put_count)
@@ -165,7 +165,7 @@ impl SearchRun {
         });
         if self.partial.bytes() > self.bytes_max {
             self.refusal = Some(Refusal::new(format!(
-                "rows take more than {} bytes: ask for fewer with LIMIT, for less of them with RETURN or NOCONTENT, or read them with FT.AGGREGATE WITHCURSOR",
+                "rows take more than {} bytes: request fewer with LIMIT, less content with RETURN or NOCONTENT, or read them with FT.AGGREGATE WITHCURSOR",
                 self.bytes_max
             )));
         }

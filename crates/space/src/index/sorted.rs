@@ -22,7 +22,7 @@ pub(super) struct Sorted {
 
 /// A position between two ids.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PagePosition {
     page: usize,
     offset: usize,
 }
@@ -55,19 +55,19 @@ impl Sorted {
     }
 
     #[inline]
-    fn place(&self, mut is_before: impl FnMut(u32) -> bool) -> Place {
+    fn find_position(&self, mut is_before: impl FnMut(u32) -> bool) -> PagePosition {
         let behind = self.firsts.partition_point(|first| is_before(*first));
         let Some(page) = behind.checked_sub(1) else {
-            return Place { page: 0, offset: 0 };
+            return PagePosition { page: 0, offset: 0 };
         };
         // The first id is known to come before.
         let offset = 1 + self.pages[page][1..].partition_point(|id| is_before(*id));
-        Place { page, offset }
+        PagePosition { page, offset }
     }
 
     /// Returns the number of ids for which `is_before` is true. They must precede the others.
     pub fn rank(&self, is_before: impl FnMut(u32) -> bool) -> usize {
-        let place = self.place(is_before);
+        let place = self.find_position(is_before);
         let before: usize = self.sizes[..place.page]
             .iter()
             .map(|size| usize::from(*size))
@@ -81,7 +81,7 @@ impl Sorted {
             return ranks.start;
         }
         let mut is_before = is_before;
-        let Place {
+        let PagePosition {
             page: first,
             offset,
         } = self.locate(ranks.start);
@@ -98,8 +98,8 @@ impl Sorted {
 
     /// Like [`Sorted::rank`], for a rank that is at least this one and probably close to it, because most ranges have
     /// few rows.
-    pub fn rank_behind(&self, rank: usize, mut is_before: impl FnMut(u32) -> bool) -> usize {
-        let Place { page, offset } = self.locate(rank);
+    pub fn rank_from(&self, rank: usize, mut is_before: impl FnMut(u32) -> bool) -> usize {
+        let PagePosition { page, offset } = self.locate(rank);
         let ids = self.pages.get(page).map_or(&[][..], |ids| &ids[offset..]);
         let (mut known, mut step) = (0, 4);
         while let Some(ids) = ids.get(known..known + step) {
@@ -112,19 +112,19 @@ impl Sorted {
     }
 
     /// Returns the first id for which `is_before` is false.
-    pub fn first_behind(&self, is_before: impl FnMut(u32) -> bool) -> Option<u32> {
-        let Place { page, offset } = self.place(is_before);
-        let here = self.pages.get(page)?.get(offset);
+    pub fn first_after(&self, is_before: impl FnMut(u32) -> bool) -> Option<u32> {
+        let PagePosition { page, offset } = self.find_position(is_before);
+        let first = self.pages.get(page)?.get(offset);
         let next = || self.firsts.get(page + 1);
-        here.or_else(next).copied()
+        first.or_else(next).copied()
     }
 
     /// Inserts an id after all ids for which `is_before` is true.
     pub fn insert(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
-        let Place {
+        let PagePosition {
             mut page,
             mut offset,
-        } = self.place(is_before);
+        } = self.find_position(is_before);
         self.len += 1;
         if self.pages.is_empty() {
             self.put_page(0, vec![id]);
@@ -143,7 +143,7 @@ impl Sorted {
             }
         }
         self.pages[page].insert(offset, id);
-        self.note(page);
+        self.update_summary(page);
     }
 
     /// Removes an id, which must be the first one for which `is_before` is false.
@@ -151,17 +151,17 @@ impl Sorted {
     /// # Panics
     /// Another id is there.
     pub fn remove(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
-        let Place {
+        let PagePosition {
             mut page,
             mut offset,
-        } = self.place(is_before);
+        } = self.find_position(is_before);
         if self.pages.get(page).is_some_and(|ids| ids.len() == offset) {
             (page, offset) = (page + 1, 0);
         }
         assert_eq!(
             self.pages.get(page).and_then(|ids| ids.get(offset)),
             Some(&id),
-            "an id is where its order says"
+            "the id is at its position in the order"
         );
         self.pages[page].remove(offset);
         self.len -= 1;
@@ -169,7 +169,7 @@ impl Sorted {
             self.drop_page(page);
             return;
         }
-        self.note(page);
+        self.update_summary(page);
         let next = page + 1;
         if next < self.pages.len()
             && self.pages[page].len() + self.pages[next].len() <= PAGE_MAX / 2
@@ -177,7 +177,7 @@ impl Sorted {
             let ids = std::mem::take(&mut self.pages[next]);
             self.pages[page].extend(ids);
             self.drop_page(next);
-            self.note(page);
+            self.update_summary(page);
         }
     }
 
@@ -186,7 +186,7 @@ impl Sorted {
         self.sizes.insert(at, ids.len() as u16);
         self.pages.insert(at, ids);
         if at > 0 {
-            self.note(at - 1);
+            self.update_summary(at - 1);
         }
     }
 
@@ -197,13 +197,13 @@ impl Sorted {
     }
 
     /// Restores invariant 2 for a changed page.
-    fn note(&mut self, page: usize) {
+    fn update_summary(&mut self, page: usize) {
         self.firsts[page] = self.pages[page][0];
         self.sizes[page] = self.pages[page].len() as u16;
     }
 
     /// Returns the position of the id with this rank, or the end if there is none.
-    fn locate(&self, rank: usize) -> Place {
+    fn locate(&self, rank: usize) -> PagePosition {
         const STEP: usize = 64;
         let (mut page, mut offset) = (0, rank);
         while let Some(sizes) = self.sizes.get(page..page + STEP) {
@@ -217,12 +217,12 @@ impl Sorted {
             offset -= usize::from(self.sizes[page]);
             page += 1;
         }
-        Place { page, offset }
+        PagePosition { page, offset }
     }
 
     /// Returns the ids from rank `begin` (inclusive) to `end` (exclusive).
     pub fn between(&self, begin: usize, end: usize) -> impl Iterator<Item = u32> + '_ {
-        let Place { page, offset } = self.locate(begin);
+        let PagePosition { page, offset } = self.locate(begin);
         let pages = self.pages.get(page..).unwrap_or_default();
         let ids = pages.iter().flatten().skip(offset);
         ids.take(end.saturating_sub(begin)).copied()
@@ -230,7 +230,7 @@ impl Sorted {
 
     /// Appends the ids that [`Sorted::between`] yields.
     pub fn copy_between(&self, begin: usize, end: usize, out: &mut Vec<u32>) {
-        let Place { page, mut offset } = self.locate(begin);
+        let PagePosition { page, mut offset } = self.locate(begin);
         let mut left = end.saturating_sub(begin);
         for ids in self.pages.get(page..).unwrap_or_default() {
             if left == 0 {
@@ -245,7 +245,7 @@ impl Sorted {
 
     /// Returns the id with this rank.
     pub fn at(&self, rank: usize) -> Option<u32> {
-        let Place { page, offset } = self.locate(rank);
+        let PagePosition { page, offset } = self.locate(rank);
         self.pages.get(page)?.get(offset).copied()
     }
 
@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_are_in_order_whatever_comes_and_goes(
+        fn ids_stay_ordered_after_any_insertions_and_removals(
             changes in proptest::collection::vec((0_u32..3000, any::<bool>()), 0..60), runs in proptest::collection::vec((0_u32..3000, 0_u32..900, any::<bool>()), 0..6),
             begin in 0_usize..2000, width in 0_usize..2000,
         ) {
@@ -284,12 +284,12 @@ mod tests {
             }
             for id in [0, 7, 1000, 2999] {
                 prop_assert_eq!(sorted.rank(|other| other < id), known.range(..id).count());
-                prop_assert_eq!(sorted.first_behind(|other| other < id), known.range(id..).next().copied());
+                prop_assert_eq!(sorted.first_after(|other| other < id), known.range(id..).next().copied());
                 let rank = known.range(..id).count();
                 let within = rank.saturating_sub(begin)..(rank + width).min(ids.len());
                 prop_assert_eq!(sorted.rank_within(within, |other| other < id), rank);
-                prop_assert_eq!(sorted.rank_behind(rank.saturating_sub(width), |other| other < id), rank);
-                prop_assert_eq!(sorted.rank_behind(rank.saturating_sub(width % 8), |other| other < id), rank);
+                prop_assert_eq!(sorted.rank_from(rank.saturating_sub(width), |other| other < id), rank);
+                prop_assert_eq!(sorted.rank_from(rank.saturating_sub(width % 8), |other| other < id), rank);
             }
             let end = (begin + width).min(ids.len());
             let expected = ids.get(begin..end).unwrap_or_default();

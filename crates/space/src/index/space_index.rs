@@ -15,10 +15,10 @@ use super::access::Access;
 use super::aggregate_run::AggregateRun;
 use super::attribute::AttributeIndex;
 use super::column::{Data, Entry};
-use super::coming::{Coming, composites_of};
 use super::composite::Composite;
 use super::failures::Failures;
 use super::finder::Finder;
+use super::index_build::{IndexBuild, composites_of};
 use super::plan::Plan;
 use super::rows::Rows;
 use super::search_run::SearchRun;
@@ -34,14 +34,14 @@ use crate::value::{Column, Columns, Fault};
 
 /// The effect of a put.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct PutEffect {
     /// The row of the object, which is constant while the object exists.
     pub row: u32,
     /// The object did not exist before.
     pub is_new: bool,
     /// The changed attributes as bits, by [position](SpaceIndex::attribute_ids). Attributes after the 64th are not
     /// reported.
-    pub places: u64,
+    pub changed_attributes: u64,
 }
 
 #[derive(Debug)]
@@ -50,13 +50,13 @@ pub struct SpaceIndex {
     pub(super) rows: Rows,
     pub(super) attributes: Vec<AttributeIndex>,
     /// By attribute id.
-    places: Vec<Option<u16>>,
+    positions: Vec<Option<u16>>,
     pub(super) composites: Vec<Composite>,
     failures: Failures,
     /// The rows that have not been put since attributes were added.
     backfill: BTreeSet<u32>,
     /// The indexes that are being built.
-    coming: Option<Coming>,
+    index_build: Option<IndexBuild>,
     /// Incremented by each change.
     clock: u64,
 }
@@ -82,11 +82,11 @@ impl SpaceIndex {
         let mut index = SpaceIndex {
             rows: Rows::default(),
             attributes: Vec::new(),
-            places: Vec::new(),
+            positions: Vec::new(),
             composites: Vec::new(),
             failures: Failures::default(),
             backfill: BTreeSet::new(),
-            coming: None,
+            index_build: None,
             clock: 0,
             definition: definition.clone(),
         };
@@ -95,32 +95,32 @@ impl SpaceIndex {
             .iter()
             .map(|attribute| AttributeIndex::new(&definition, attribute, &index.rows))
             .collect();
-        index.take_places();
-        let composites = index.composites_wanted().into_iter();
+        index.assign_positions();
+        let composites = index.declared_composites().into_iter();
         index.composites = composites.map(Composite::new).collect();
         index
     }
 
-    fn take_places(&mut self) {
-        self.places = vec![None; self.definition.columns()];
+    fn assign_positions(&mut self) {
+        self.positions = vec![None; self.definition.columns()];
         for (at, attribute) in self.attributes.iter().enumerate() {
-            self.places[attribute.attribute.id.index()] = Some(at as u16);
+            self.positions[attribute.attribute.id.index()] = Some(at as u16);
         }
     }
 
     /// Returns the declared composite indexes, as positions of their attributes.
-    fn composites_wanted(&self) -> Vec<Vec<usize>> {
-        composites_of(&self.definition, &self.attributes, |id| self.place(id))
+    fn declared_composites(&self) -> Vec<Vec<usize>> {
+        composites_of(&self.definition, &self.attributes, |id| self.position(id))
     }
 
     /// Returns the position of an attribute's index, or `None` if the attribute was dropped.
-    pub(super) fn place(&self, id: AttributeId) -> Option<usize> {
-        let place = self.places.get(id.index()).copied().flatten();
+    pub(super) fn position(&self, id: AttributeId) -> Option<usize> {
+        let place = self.positions.get(id.index()).copied().flatten();
         place.map(usize::from)
     }
 
     pub(super) fn attribute(&self, id: AttributeId) -> Option<&AttributeIndex> {
-        self.place(id).map(|at| &self.attributes[at])
+        self.position(id).map(|at| &self.attributes[at])
     }
 
     pub fn definition(&self) -> &Arc<Definition> {
@@ -138,7 +138,7 @@ impl SpaceIndex {
     }
 
     /// Indexes the current state of an object. If the space does not cover it, removes it and returns `None`.
-    pub fn put(&mut self, key: &[u8], object: &Object) -> Option<Changed> {
+    pub fn put(&mut self, key: &[u8], object: &Object) -> Option<PutEffect> {
         if !self.definition.covers(key, object) {
             self.remove(key);
             return None;
@@ -147,7 +147,7 @@ impl SpaceIndex {
     }
 
     /// Like [`SpaceIndex::put`], for an object that the space is known to cover.
-    pub(crate) fn put_covered(&mut self, key: &[u8], object: &Object) -> Changed {
+    pub(crate) fn put_covered(&mut self, key: &[u8], object: &Object) -> PutEffect {
         let known = self.rows.find(key);
         let row = known.unwrap_or_else(|| self.add(key));
         let mut changes: Vec<(usize, Entry<'_>)> = Vec::new();
@@ -157,16 +157,16 @@ impl SpaceIndex {
                 self.failures.add(key, Fault { attribute, message });
                 Entry::Missing
             });
-            if !attribute.data.is(row, &entry) {
+            if !attribute.data.has_value(row, &entry) {
                 changes.push((at, entry));
             }
         }
         self.backfill.remove(&row);
         let places = changes.iter().filter(|(at, _)| *at < 64);
-        let changed = Changed {
+        let changed = PutEffect {
             row,
             is_new: known.is_none(),
-            places: places.fold(0, |set, (at, _)| set | 1 << at),
+            changed_attributes: places.fold(0, |set, (at, _)| set | 1 << at),
         };
         if changes.is_empty() && known.is_some() {
             return changed;
@@ -179,8 +179,8 @@ impl SpaceIndex {
         if known.is_some() {
             let touched = self.composites.iter_mut().filter(|it| is_touched(it));
             touched.for_each(|it| it.remove(row, &self.attributes, &self.rows));
-            if let Some(coming) = &mut self.coming {
-                coming.leave(row, is_touched, &self.attributes, &self.rows);
+            if let Some(coming) = &mut self.index_build {
+                coming.remove_from_composites(row, is_touched, &self.attributes, &self.rows);
             }
         }
         for (at, entry) in changes {
@@ -188,8 +188,8 @@ impl SpaceIndex {
         }
         let touched = self.composites.iter_mut().filter(|it| is_touched(it));
         touched.for_each(|it| it.insert(row, &self.attributes, &self.rows));
-        if let Some(coming) = &mut self.coming {
-            coming.enter(row, &places, is_touched, &self.attributes, &self.rows);
+        if let Some(coming) = &mut self.index_build {
+            coming.add_changed(row, &places, is_touched, &self.attributes, &self.rows);
         }
         changed
     }
@@ -200,7 +200,7 @@ impl SpaceIndex {
         for attribute in &mut self.attributes {
             attribute.add(row, &self.rows);
         }
-        if let Some(coming) = &mut self.coming {
+        if let Some(coming) = &mut self.index_build {
             coming.add(row, &self.rows);
         }
         row
@@ -218,22 +218,22 @@ impl SpaceIndex {
         for composite in &mut self.composites {
             composite.remove(row, &self.attributes, &self.rows);
         }
-        if let Some(coming) = &mut self.coming {
-            coming.leave(row, |_| true, &self.attributes, &self.rows);
-            coming.forget(row, &self.rows);
+        if let Some(coming) = &mut self.index_build {
+            coming.remove_from_composites(row, |_| true, &self.attributes, &self.rows);
+            coming.remove(row, &self.rows);
         }
         for attribute in &mut self.attributes {
             if !attribute.data.is_missing(row) {
                 attribute.set(row, Entry::Missing, &self.rows);
             }
-            attribute.forget(row);
+            attribute.remove(row);
         }
         self.backfill.remove(&row);
         self.rows.remove(row);
     }
 
     /// Applies a definition with added or dropped attributes, or other indexes. An added attribute is missing in every
-    /// object until the object is put again. [`SpaceIndex::build_on`] builds new indexes, and the current ones serve
+    /// object until the object is put again. [`SpaceIndex::build_some`] builds new indexes, and the current ones serve
     /// until then.
     pub fn alter(&mut self, definition: Arc<Definition>) {
         self.clock += 1;
@@ -267,45 +267,45 @@ impl SpaceIndex {
             self.backfill = self.rows.iter().collect();
         }
         self.definition = definition;
-        self.take_places();
+        self.assign_positions();
         // A composite index is dropped with any of its attributes.
         let before = std::mem::take(&mut self.composites).into_iter();
         let moved = before.zip(composites).filter_map(|(composite, ids)| {
-            let attributes = ids.iter().map(|id| self.place(*id));
+            let attributes = ids.iter().map(|id| self.position(*id));
             Some(Composite {
                 attributes: attributes.collect::<Option<_>>()?,
                 ..composite
             })
         });
         self.composites = moved.collect();
-        self.coming = Coming::of(
+        self.index_build = IndexBuild::of(
             &self.definition,
             &self.attributes,
             &self.composites,
-            &self.composites_wanted(),
+            &self.declared_composites(),
             &self.rows,
         );
     }
 
     /// Adds at most `rows_max` rows to the indexes being built. Returns whether there are more.
-    pub fn build_on(&mut self, rows_max: usize) -> bool {
-        let Some(mut coming) = self.coming.take() else {
+    pub fn build_some(&mut self, rows_max: usize) -> bool {
+        let Some(mut coming) = self.index_build.take() else {
             return false;
         };
-        if coming.take_in(rows_max, &self.attributes, &self.rows) {
+        if coming.add_rows(rows_max, &self.attributes, &self.rows) {
             self.clock += 1;
-            let wanted = self.composites_wanted();
-            coming.serve(wanted, &mut self.attributes, &mut self.composites);
+            let wanted = self.declared_composites();
+            coming.install(wanted, &mut self.attributes, &mut self.composites);
             return false;
         }
-        self.coming = Some(coming);
+        self.index_build = Some(coming);
         true
     }
 
     /// Returns how many rows the indexes being built have processed, and the total. `None` if none are being built.
     pub fn building(&self) -> Option<(u64, u64)> {
-        let coming = self.coming.as_ref()?;
-        Some((coming.looked_at().into(), self.rows.end() as u64))
+        let build = self.index_build.as_ref()?;
+        Some((build.rows_processed().into(), self.rows.end() as u64))
     }
 
     /// Returns the number of objects that have not been put since attributes were added.
@@ -356,15 +356,15 @@ impl SpaceIndex {
     pub fn memory_bytes(&self) -> usize {
         let attributes: usize = self.attributes.iter().map(AttributeIndex::heap_bytes).sum();
         let composites: usize = self.composites.iter().map(Composite::heap_bytes).sum();
-        let coming = self.coming.as_ref().map_or(0, Coming::heap_bytes);
-        self.rows.heap_bytes() + attributes + composites + coming
+        let build = self.index_build.as_ref().map_or(0, IndexBuild::heap_bytes);
+        self.rows.heap_bytes() + attributes + composites + build
     }
 
     /// Frees at most `pieces` allocations of an index that is no longer in use. Returns whether there are more.
-    pub fn take_apart(&mut self, mut pieces: usize) -> bool {
-        self.rows.take_apart(&mut pieces);
+    pub fn free_some(&mut self, mut pieces: usize) -> bool {
+        self.rows.free_some(&mut pieces);
         let attributes = self.attributes.iter_mut();
-        attributes.for_each(|attribute| attribute.take_apart(&mut pieces));
+        attributes.for_each(|attribute| attribute.free_some(&mut pieces));
         pieces == 0
     }
 
@@ -395,12 +395,12 @@ impl SpaceIndex {
 
     /// Returns the current plan of a search with this predicate and order, for the first ten rows and the total.
     pub fn plan(&self, predicate: &Predicate, order: &[SortKey]) -> Plan {
-        let asked = super::finder::Asked {
+        let query = super::finder::FinderQuery {
             order,
             is_counted: true,
-            ..super::finder::Asked::new(predicate, 10)
+            ..super::finder::FinderQuery::new(predicate, 10)
         };
-        Finder::new(self, &asked, None).plan(self, &asked)
+        Finder::new(self, &query, None).plan(self, &query)
     }
 
     /// Returns the approximate number of objects that a search examines, and the attributes whose index yields them.

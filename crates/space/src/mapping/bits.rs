@@ -12,7 +12,7 @@ pub enum BitsError {
     /// The number of regions is not a power of two from 1 to 16,384.
     Regions(u32),
     /// The bits requested for attributes need more regions than allowed.
-    TooMany { asked: u32, allowed: u8 },
+    TooMany { requested: u32, allowed: u8 },
 }
 
 impl std::fmt::Display for BitsError {
@@ -23,9 +23,9 @@ impl std::fmt::Display for BitsError {
                 "{regions} regions: must be a power of two from 1 to {}",
                 1 << REGION_BITS_MAX
             ),
-            BitsError::TooMany { asked, allowed } => write!(
+            BitsError::TooMany { requested, allowed } => write!(
                 f,
-                "the attributes ask for {asked} bits, {allowed} are what the regions allow; ask for fewer bits or for more regions"
+                "the attributes request {requested} bits, but the regions allow {allowed}: request fewer bits or more regions"
             ),
         }
     }
@@ -44,22 +44,29 @@ impl std::error::Error for BitsError {}
 /// `regions` is not a power of two, or the requests amount to more than that.
 pub fn allocate_bits(
     regions: u32,
-    asked: &[Option<u8>],
+    requested: &[Option<u8>],
     values_max: impl Fn(usize) -> Option<u64>,
 ) -> Result<Vec<u8>, BitsError> {
     if !regions.is_power_of_two() || regions > 1 << REGION_BITS_MAX {
         return Err(BitsError::Regions(regions));
     }
     let allowed = regions.ilog2() as u8;
-    let sum: u32 = asked.iter().flatten().map(|&bits| u32::from(bits)).sum();
+    let sum: u32 = requested
+        .iter()
+        .flatten()
+        .map(|&bits| u32::from(bits))
+        .sum();
     if sum > u32::from(allowed) {
         return Err(BitsError::TooMany {
-            asked: sum,
+            requested: sum,
             allowed,
         });
     }
     let mut left = allowed - sum as u8;
-    let mut bits: Vec<u8> = asked.iter().map(|asked| asked.unwrap_or(0)).collect();
+    let mut bits: Vec<u8> = requested
+        .iter()
+        .map(|requested| requested.unwrap_or(0))
+        .collect();
     let most = |at: usize| {
         let values = values_max(at).unwrap_or(u64::MAX).max(1);
         let bits = u64::BITS - (values - 1).leading_zeros();
@@ -68,7 +75,7 @@ pub fn allocate_bits(
     loop {
         let before = left;
         for (at, bits) in bits.iter_mut().enumerate() {
-            if asked[at].is_none() && *bits < most(at) && left > 0 {
+            if requested[at].is_none() && *bits < most(at) && left > 0 {
                 *bits += 1;
                 left -= 1;
             }
@@ -80,7 +87,7 @@ pub fn allocate_bits(
 }
 
 /// Returns whether this name has the form `name:bits`, and so could be mistaken for another attribute with its bits.
-pub(crate) fn reads_as_cut(name: &str) -> bool {
+pub(crate) fn looks_like_cut(name: &str) -> bool {
     let bits = name.rsplit_once(':').map_or("", |it| it.1);
     !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit())
 }

@@ -96,14 +96,14 @@ impl Contacts {
     /// dimensions.
     pub fn runs(&self) -> Runs<'_> {
         // Trailing dimensions whose cells are all contacted do not split runs.
-        let is_whole = |(bits, set): &(u8, CellSet)| set.count() == 1 << bits;
-        let whole = self
+        let is_complete = |(bits, set): &(u8, CellSet)| set.count() == 1 << bits;
+        let complete = self
             .sets
             .iter()
             .rev()
-            .take_while(|set| is_whole(set))
+            .take_while(|set| is_complete(set))
             .count();
-        let (some, whole) = self.sets.split_at(self.sets.len() - whole);
+        let (some, complete) = self.sets.split_at(self.sets.len() - complete);
         let (outer, inner) = match some.split_last() {
             Some((inner, outer)) => (outer, Some(inner)),
             None => (&[][..], None),
@@ -111,7 +111,7 @@ impl Contacts {
         Runs {
             outer,
             inner,
-            whole_bits: whole.iter().map(|(bits, _)| bits).sum(),
+            whole_bits: complete.iter().map(|(bits, _)| bits).sum(),
             prefixes: outer.iter().map(|(_, set)| set.count()).product(),
             prefix: 0,
             run: 0,

@@ -9,7 +9,7 @@ use super::contacts::CellSet;
 
 /// The value of an object for one attribute, in the form that determines its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum CellValue<'a> {
     /// The object has no value.
     Missing,
     /// The hash of an unordered value.
@@ -24,8 +24,8 @@ pub enum Place<'a> {
 pub enum Constraint<'a> {
     /// Any value, or none.
     Free,
-    Equal(Place<'a>),
-    OneOf(&'a [Place<'a>]),
+    Equal(CellValue<'a>),
+    OneOf(&'a [CellValue<'a>]),
     /// A range of ordered values. An object without a value is in no range.
     Range(Bound<&'a [u8]>, Bound<&'a [u8]>),
     /// No object satisfies the constraint.
@@ -89,16 +89,16 @@ impl std::fmt::Display for CutError {
             CutError::TooManyBits(bits) => {
                 write!(
                     f,
-                    "{bits} bits for one attribute; {REGION_BITS_MAX} are the most"
+                    "{bits} bits for one attribute; the maximum is {REGION_BITS_MAX}"
                 )
             }
             CutError::NotAscending(at) => {
-                write!(f, "interval {at} does not begin behind the one before it")
+                write!(f, "interval {at} does not begin after the previous one")
             }
             CutError::Cells(at) => {
                 write!(
                     f,
-                    "the cells of interval {at} do not follow those of the one before it"
+                    "the cells of interval {at} do not follow those of the previous one"
                 )
             }
         }
@@ -163,7 +163,7 @@ impl Cut {
 
     /// Returns the cell of an object with this value. `key_hash` selects one if the value has several cells.
     #[inline]
-    pub fn cell(&self, place: Place<'_>, key_hash: u64) -> u16 {
+    pub fn cell(&self, place: CellValue<'_>, key_hash: u64) -> u16 {
         let Cells { first, last } = self.cells_of(place);
         if first == last {
             return first;
@@ -173,24 +173,24 @@ impl Cut {
     }
 
     /// Returns all cells of objects with this value.
-    pub fn cells_of(&self, place: Place<'_>) -> Cells {
+    pub fn cells_of(&self, place: CellValue<'_>) -> Cells {
         if self.is_by_hash() {
             let hash = match place {
-                Place::Missing => 0,
-                Place::Hash(hash) => hash,
-                Place::Ordered(value) => key_hash(value),
+                CellValue::Missing => 0,
+                CellValue::Hash(hash) => hash,
+                CellValue::Ordered(value) => key_hash(value),
             };
             let cell = hash.checked_shr(64 - u32::from(self.bits)).unwrap_or(0);
             return Cells::one(cell as u16);
         }
         let bytes;
         let value = match place {
-            Place::Missing => &[],
-            Place::Hash(hash) => {
+            CellValue::Missing => &[],
+            CellValue::Hash(hash) => {
                 bytes = hash.to_be_bytes();
                 &bytes[..]
             }
-            Place::Ordered(value) => value,
+            CellValue::Ordered(value) => value,
         };
         self.interval(|from| from <= value).cells
     }
@@ -205,10 +205,10 @@ impl Cut {
                 CellSet::of(places.iter().map(|&place| self.cells_of(place)))
             }
             Constraint::Range(low, high) => match range_of(low, high) {
-                RangeOf::Nothing => CellSet::default(),
-                RangeOf::One(value) => CellSet::of([self.cells_of(Place::Ordered(value))]),
-                RangeOf::Many if self.is_by_hash() => CellSet::all(self.bits),
-                RangeOf::Many => CellSet::of([self.range_cells(low, high)]),
+                RangeContent::Nothing => CellSet::default(),
+                RangeContent::One(value) => CellSet::of([self.cells_of(CellValue::Ordered(value))]),
+                RangeContent::Many if self.is_by_hash() => CellSet::all(self.bits),
+                RangeContent::Many => CellSet::of([self.range_cells(low, high)]),
             },
         }
     }
@@ -239,22 +239,24 @@ impl Cut {
     }
 }
 
-enum RangeOf<'a> {
+enum RangeContent<'a> {
     Nothing,
     One(&'a [u8]),
     Many,
 }
 
-fn range_of<'a>(low: Bound<&'a [u8]>, high: Bound<&'a [u8]>) -> RangeOf<'a> {
+fn range_of<'a>(low: Bound<&'a [u8]>, high: Bound<&'a [u8]>) -> RangeContent<'a> {
     match (low, high) {
-        (Bound::Included(low), Bound::Included(high)) if low == high => RangeOf::One(low),
+        (Bound::Included(low), Bound::Included(high)) if low == high => RangeContent::One(low),
         (
             Bound::Included(low) | Bound::Excluded(low),
             Bound::Included(high) | Bound::Excluded(high),
-        ) if low >= high => RangeOf::Nothing,
-        (Bound::Excluded(low), Bound::Excluded(high)) if is_next(low, high) => RangeOf::Nothing,
-        (_, Bound::Excluded([])) => RangeOf::Nothing,
-        _ => RangeOf::Many,
+        ) if low >= high => RangeContent::Nothing,
+        (Bound::Excluded(low), Bound::Excluded(high)) if is_next(low, high) => {
+            RangeContent::Nothing
+        }
+        (_, Bound::Excluded([])) => RangeContent::Nothing,
+        _ => RangeContent::Many,
     }
 }
 

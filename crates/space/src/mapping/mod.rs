@@ -38,10 +38,10 @@ mod quantiles;
 mod recut;
 mod subspace;
 
-pub(crate) use bits::reads_as_cut;
+pub(crate) use bits::looks_like_cut;
 pub use bits::{BitsError, allocate_bits};
 pub use contacts::{CellSet, Contacts, Runs};
-pub use cut::{Cells, Constraint, Cut, CutError, Interval, Place};
+pub use cut::{CellValue, Cells, Constraint, Cut, CutError, Interval};
 pub use placement::{Placement, SlotOwner, SlotRun};
 pub use recut::{Balance, RECUT_MEAN_MIN, RECUT_TIMES_MEAN};
 pub use subspace::{Dimension, Subspace, SubspaceError};

@@ -51,14 +51,14 @@ impl Placement {
         assert!(is_count, "{regions} regions: a power of two up to {SLOTS}");
         Placement {
             regions,
-            first: turned(subspace),
+            first: first_slot(subspace),
             order: None,
         }
     }
 
     /// Places regions on the same slots, ordered by owner, starting with the node of the first slot. Keeps the order of
     /// the slots if each owner already has one run of slots, except the owner of both the first and the last slot.
-    pub fn along(self, owner: impl Fn(u16) -> SlotOwner) -> Placement {
+    pub fn ordered_by_owner(self, owner: impl Fn(u16) -> SlotOwner) -> Placement {
         let (first, _) = owner(self.slot_at(0));
         let owners: Vec<SlotOwner> = self.numbers().map(|at| owner(self.slot_at(at))).collect();
         let runs = owners.chunk_by(|one, next| one == next).count();
@@ -175,6 +175,6 @@ impl Placement {
 }
 
 /// Returns the first slot of a subspace, which is far from those of the previous ones (golden ratio).
-fn turned(subspace: u16) -> u16 {
+fn first_slot(subspace: u16) -> u16 {
     subspace.wrapping_mul(10_125) % SLOTS
 }

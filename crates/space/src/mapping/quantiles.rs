@@ -61,7 +61,7 @@ impl Cut {
 }
 
 /// A group of values that share a cell, or one value with cells of its own.
-struct Packed {
+struct ValueGroup {
     /// The index of the first value.
     first: usize,
     is_hot: bool,
@@ -69,8 +69,8 @@ struct Packed {
 }
 
 /// Packs the values into groups. Returns `None` if they need more than `cells` cells.
-fn pack(values: &[(&[u8], u64)], capacity: u64, cells: u64) -> Option<Vec<Packed>> {
-    let mut packed: Vec<Packed> = Vec::new();
+fn pack(values: &[(&[u8], u64)], capacity: u64, cells: u64) -> Option<Vec<ValueGroup>> {
+    let mut packed: Vec<ValueGroup> = Vec::new();
     let mut used = 0;
     let mut room = 0;
     for (first, &(_, count)) in values.iter().enumerate() {
@@ -85,7 +85,7 @@ fn pack(values: &[(&[u8], u64)], capacity: u64, cells: u64) -> Option<Vec<Packed
             return None;
         }
         room = if is_hot { 0 } else { capacity - count };
-        packed.push(Packed {
+        packed.push(ValueGroup {
             first,
             is_hot,
             cells: own,
@@ -94,7 +94,7 @@ fn pack(values: &[(&[u8], u64)], capacity: u64, cells: u64) -> Option<Vec<Packed
     Some(packed)
 }
 
-fn intervals(values: &[(&[u8], u64)], packed: &[Packed]) -> Vec<Interval> {
+fn intervals(values: &[(&[u8], u64)], packed: &[ValueGroup]) -> Vec<Interval> {
     let mut intervals: Vec<Interval> = Vec::new();
     let mut next_cell = 0;
     // The start of the values after a very frequent value, which are not in the sample.

@@ -66,7 +66,7 @@ impl Balance {
     /// - The regions have too few objects to judge.
     /// - Each attribute by itself is divided well, and only the correlation between attributes fills some regions
     ///   (towns and their postcodes). No other cut would change that.
-    pub fn to_recut(&self) -> Vec<Attribute> {
+    pub fn attributes_to_recut(&self) -> Vec<Attribute> {
         if self.mean < RECUT_MEAN_MIN || self.times_mean() <= RECUT_TIMES_MEAN {
             return Vec::new();
         }

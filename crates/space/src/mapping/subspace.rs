@@ -3,7 +3,7 @@
 use larder_types::mix;
 
 use super::contacts::Contacts;
-use super::cut::{Constraint, Cut, Place};
+use super::cut::{CellValue, Constraint, Cut};
 use super::{Attribute, REGION_BITS_MAX, Region};
 
 /// One attribute of a subspace, and its division into cells.
@@ -36,13 +36,13 @@ impl std::fmt::Display for SubspaceError {
             SubspaceError::Twice(attribute) => {
                 write!(
                     f,
-                    "attribute {} is in the subspace twice; name it once",
+                    "attribute {} occurs twice in the subspace; name it once",
                     attribute.0
                 )
             }
             SubspaceError::TooManyBits(bits) => write!(
                 f,
-                "the attributes of the subspace have {bits} bits; {REGION_BITS_MAX} are the most, that is {} regions",
+                "the attributes of the subspace have {bits} bits; the maximum is {REGION_BITS_MAX}, that is {} regions",
                 1 << REGION_BITS_MAX
             ),
         }
@@ -90,7 +90,7 @@ impl Subspace {
 
     /// Returns the region of an object with these values. `key_hash` is the [hash](larder_types::key_hash) of its key.
     #[inline]
-    pub fn region<'a>(&self, place: impl Fn(Attribute) -> Place<'a>, key_hash: u64) -> Region {
+    pub fn region<'a>(&self, place: impl Fn(Attribute) -> CellValue<'a>, key_hash: u64) -> Region {
         let mut region = 0;
         for (number, dimension) in (0..).zip(&self.dimensions) {
             // Rehash the key for each dimension, so that the cells of two frequent values are chosen independently.

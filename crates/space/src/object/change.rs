@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::document;
 use super::{Document, Hash, Object, ObjectKind, Path};
 use crate::base::number::Number;
-use crate::error::{Refusal, shown};
+use crate::error::{Refusal, printable};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
@@ -109,7 +109,7 @@ impl fmt::Display for ChangeError {
                 f.write_str("Operation against a key holding the wrong kind of value")
             }
             ChangeError::WrongType { target, expected } => {
-                write!(f, "{target} is no {expected}: nothing was changed")
+                write!(f, "{target} is not {expected}: nothing was changed")
             }
             ChangeError::Overflow { target } => {
                 write!(
@@ -178,7 +178,7 @@ fn apply_one(object: &mut Object, target: &Target, change: &Change) -> Result<()
         (Object::Hash(hash), Some(field), Some(path)) => {
             let mut root = match hash.get(field) {
                 None => Value::Object(serde_json::Map::new()),
-                Some(text) => wrong_unless(document::parse(text).ok(), target, "JSON")?,
+                Some(text) => require_type(document::parse(text).ok(), target, "valid JSON")?,
             };
             change_path(&mut root, path, target, change)?;
             hash.set_value(field, document::print(&root));
@@ -187,12 +187,12 @@ fn apply_one(object: &mut Object, target: &Target, change: &Change) -> Result<()
         (Object::Json(document), None, Some(path)) => {
             change_path(&mut document.root, path, target, change)
         }
-        (Object::Hash(_), None, _) => Err(bad("of a hash a field is changed")),
-        (Object::Json(_), _, _) => Err(bad("of a document a path is changed")),
+        (Object::Hash(_), None, _) => Err(bad("a change of a hash needs a field")),
+        (Object::Json(_), _, _) => Err(bad("a change of a document needs a path")),
     }
 }
 
-fn wrong_unless<T>(value: Option<T>, target: &Target, expected: &'static str) -> Result<T> {
+fn require_type<T>(value: Option<T>, target: &Target, expected: &'static str) -> Result<T> {
     value.ok_or_else(|| ChangeError::WrongType {
         target: target.to_string(),
         expected,
@@ -211,7 +211,7 @@ fn change_field(hash: &mut Hash, name: &[u8], target: &Target, change: &Change) 
             return Ok(());
         }
         Change::Rename(new) => {
-            let mut field = wrong_unless(hash.field(name).cloned(), target, "field that is there")?;
+            let mut field = require_type(hash.field(name).cloned(), target, "an existing field")?;
             hash.remove(name);
             hash.remove(new);
             field.name = new.clone();
@@ -235,7 +235,9 @@ fn change_field(hash: &mut Hash, name: &[u8], target: &Target, change: &Change) 
         change => {
             let mut value = match before {
                 None => Value::Null,
-                Some(text) => wrong_unless(document::parse(text).ok(), target, "list, set or map")?,
+                Some(text) => {
+                    require_type(document::parse(text).ok(), target, "a list, set or map")?
+                }
             };
             change_container(&mut value, target, change)?;
             document::check_depth(&value).map_err(ChangeError::BadValue)?;
@@ -252,7 +254,7 @@ fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) 
         why,
     };
     if !path.is_single() {
-        return Err(bad("it may mean several values"));
+        return Err(bad("it may select several values"));
     }
     match change {
         Change::Unset => {
@@ -260,14 +262,14 @@ fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) 
             return Ok(());
         }
         Change::Rename(new) => {
-            let new = std::str::from_utf8(new).map_err(|_| bad("the new name is no UTF-8"))?;
+            let new = std::str::from_utf8(new).map_err(|_| bad("the new name is not UTF-8"))?;
             return document::rename(root, path, new)
                 .ok_or_else(|| bad("there is no member of this name"));
         }
         _ => {}
     }
-    let value = path.make(root).ok_or_else(|| {
-        bad("it leads through what is no object, or to an element that is not there")
+    let value = path.get_or_create(root).ok_or_else(|| {
+        bad("it leads through a value that is not an object, or to an absent element")
     })?;
     match change {
         Change::Put(text) => *value = document::parse(text).map_err(ChangeError::BadValue)?,
@@ -275,7 +277,7 @@ fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) 
             let before = match value {
                 Value::Null => "0".to_string(),
                 Value::Number(number) => number.to_string(),
-                _ => return wrong_unless(None, target, "number"),
+                _ => return require_type(None, target, "a number"),
             };
             let after = arithmetic(*operation, before.as_bytes(), operand, target)?;
             *value = serde_json::from_str(&after).map_err(|_| ChangeError::Overflow {
@@ -286,7 +288,7 @@ fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) 
             let before = match value {
                 Value::Null => "",
                 Value::String(text) => text.as_str(),
-                _ => return wrong_unless(None, target, "string"),
+                _ => return require_type(None, target, "a string"),
             };
             let bytes = match change {
                 Change::Append(text) => [before.as_bytes(), text].concat(),
@@ -297,7 +299,7 @@ fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) 
                 }
                 _ => unreachable!("the others are matched above"),
             };
-            let text = String::from_utf8(bytes).map_err(|_| bad("the text would be no UTF-8"))?;
+            let text = String::from_utf8(bytes).map_err(|_| bad("the text would not be UTF-8"))?;
             *value = Value::String(text);
         }
         change => change_container(value, target, change)?,
@@ -315,7 +317,7 @@ fn change_container(value: &mut Value, target: &Target, change: &Change) -> Resu
         };
     }
     if is_map {
-        let map = wrong_unless(value.as_object_mut(), target, "map")?;
+        let map = require_type(value.as_object_mut(), target, "a map")?;
         match change {
             Change::MapAdd(name, value) => drop(map.insert(name.clone(), value.clone())),
             Change::MapRemove(name) => drop(map.shift_remove(name)),
@@ -323,7 +325,7 @@ fn change_container(value: &mut Value, target: &Target, change: &Change) -> Resu
         }
         return Ok(());
     }
-    let list = wrong_unless(value.as_array_mut(), target, "list or set")?;
+    let list = require_type(value.as_array_mut(), target, "a list or set")?;
     let union = |list: &mut Vec<Value>, value: &Value| {
         if !list.contains(value) {
             list.push(value.clone());
@@ -354,7 +356,7 @@ fn arithmetic(
 ) -> Result<String> {
     let name = || target.to_string();
     let overflow = || ChangeError::Overflow { target: name() };
-    let number = |text: &[u8]| wrong_unless(Number::parse(text), target, "number");
+    let number = |text: &[u8]| require_type(Number::parse(text), target, "a number");
     if let (Some(a), Some(b)) = (int(before), int(operand)) {
         if b == 0 && matches!(operation, Arithmetic::Divide | Arithmetic::Remainder) {
             return Err(ChangeError::DivisionByZero { target: name() });
@@ -397,9 +399,9 @@ fn arithmetic(
         }
         Arithmetic::Divide => a / b,
         Arithmetic::Remainder => a % b,
-        _ => return wrong_unless(None, target, "integer"),
+        _ => return require_type(None, target, "an integer"),
     };
-    let result = Number::of_f64(result).filter(|result| result.as_f64().is_finite());
+    let result = Number::from_f64(result).filter(|result| result.as_f64().is_finite());
     result
         .map(|result| match result {
             Number::Int(value) => with_point(value.to_string()),
@@ -419,8 +421,10 @@ fn with_point(mut text: String) -> String {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.field, &self.path) {
-            (Some(field), None) => write!(f, "field {:?}", shown(field)),
-            (Some(field), Some(path)) => write!(f, "field {:?} at {}", shown(field), path.text()),
+            (Some(field), None) => write!(f, "field {:?}", printable(field)),
+            (Some(field), Some(path)) => {
+                write!(f, "field {:?} at {}", printable(field), path.text())
+            }
             (None, Some(path)) => write!(f, "path {}", path.text()),
             (None, None) => f.write_str("the whole object"),
         }

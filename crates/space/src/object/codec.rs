@@ -61,7 +61,7 @@ impl Object {
         match ObjectView::new(bytes)? {
             ObjectView::Json(text) => Document::parse(text)
                 .map(Object::Json)
-                .map_err(|_| Malformed("an object's bytes are no JSON")),
+                .map_err(|_| Malformed("an object's bytes are not JSON")),
             ObjectView::Hash(view) => {
                 let fields = view.fields().map(|(name, value, expires_at_ms)| Field {
                     name: name.to_vec(),
@@ -143,7 +143,7 @@ impl<'a> ObjectView<'a> {
 
 impl<'a> HashView<'a> {
     fn new(bytes: &'a [u8], expires: bool) -> Result<HashView<'a>, Malformed> {
-        const BAD: Malformed = Malformed("a hash's sizes do not fit its bytes");
+        const BAD: Malformed = Malformed("a hash's sizes do not match its bytes");
         let mut rest = bytes;
         let count = take_varint(&mut rest).ok_or(BAD)?;
         let begin = rest;
@@ -193,8 +193,8 @@ impl<'a> HashView<'a> {
 
     /// Returns the fields that have not expired at `now_ms`.
     pub fn fields_at(self, now_ms: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)> {
-        let is_there = move |at: Option<u64>| at.is_none_or(|at| at > now_ms);
-        self.fields().filter(move |(_, _, at)| is_there(*at))
+        let is_live = move |at: Option<u64>| at.is_none_or(|at| at > now_ms);
+        self.fields().filter(move |(_, _, at)| is_live(*at))
     }
 
     /// Returns a field's value and expiry, if the field exists and has not expired at `now_ms`.
@@ -222,9 +222,9 @@ impl<'a> HashView<'a> {
             } else {
                 0
             };
-            let (name, names_behind) = names.split_at(name_size);
-            let (value, values_behind) = values.split_at(value_size);
-            (names, values) = (names_behind, values_behind);
+            let (name, names_rest) = names.split_at(name_size);
+            let (value, values_rest) = values.split_at(value_size);
+            (names, values) = (names_rest, values_rest);
             Some((name, value, expiry.checked_sub(1)))
         })
     }
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn objects_come_back_and_fields_are_read_alone(hash in any_hash()) {
+        fn objects_round_trip_and_fields_are_readable_individually(hash in any_hash()) {
             let bytes = Object::Hash(hash.clone()).encode();
             let ObjectView::Hash(view) = ObjectView::new(&bytes).unwrap() else { panic!("it is a hash") };
             prop_assert_eq!(view.count(), hash.fields.len());
@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_was_encoded_so(hash in any_hash(), at in any::<u16>(), bits in 1_u8.., tail in proptest::collection::vec(any::<u8>(), 0..30)) {
+        fn decoded_bytes_are_canonical(hash in any_hash(), at in any::<u16>(), bits in 1_u8.., tail in proptest::collection::vec(any::<u8>(), 0..30)) {
             let mut bytes = Object::Hash(hash).encode();
             let at = usize::from(at) % bytes.len();
             bytes[at] ^= bits;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_their_text() {
+    fn documents_are_stored_as_text() {
         let document = Document::parse(br#"{"b": [1, 9223372036854775807], "a": "x"}"#).unwrap();
         let bytes = Object::Json(document.clone()).encode();
         assert_eq!(bytes, b"\x02{\"b\":[1,9223372036854775807],\"a\":\"x\"}");

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::path::{Path, Place, at_mut, index_of};
+use super::path::{Path, PathElement, at_mut, index_of};
 use crate::base::number::Number;
 use crate::error::{Refusal, Result};
 
@@ -96,15 +96,15 @@ impl Document {
         path: &Path,
         patch: &Value,
     ) -> Result<Option<Document>> {
-        let there = before.is_some_and(|before| !path.locate(&before.root).is_empty());
-        if !there {
+        let exists = before.is_some_and(|before| !path.locate(&before.root).is_empty());
+        if !exists {
             let mut fresh = Value::Null;
             merge(&mut fresh, patch);
             return Document::set(before, path, fresh, SetRule::Always);
         }
         let mut document = before.cloned().expect("something is there");
         // Merge nested values before the values that contain them.
-        for places in outermost_last(path.locate(&document.root)) {
+        for places in order_inner_first(path.locate(&document.root)) {
             if patch.is_null() && !places.is_empty() {
                 remove_at(&mut document.root, &places);
             } else if let Some(value) = at_mut(&mut document.root, &places) {
@@ -212,7 +212,7 @@ impl Document {
     /// JSON.CLEAR: empties arrays and objects and sets numbers to 0. Returns the number of changed values.
     pub fn clear(&mut self, path: &Path) -> usize {
         let mut count = 0;
-        for places in outermost_last(path.locate(&self.root)) {
+        for places in order_inner_first(path.locate(&self.root)) {
             count += match at_mut(&mut self.root, &places) {
                 Some(Value::Array(elements)) if !elements.is_empty() => {
                     elements.clear();
@@ -324,7 +324,7 @@ impl Document {
         start: i64,
         stop: i64,
     ) -> Result<Vec<Option<i64>>> {
-        self.look(path, "an array", |found| {
+        self.read_each(path, "an array", |found| {
             let elements = found.as_array()?;
             let size = elements.len() as i64;
             let from_end =
@@ -349,7 +349,7 @@ impl Document {
     /// # Errors
     /// A legacy path fails (see the module documentation).
     pub fn lengths(&self, path: &Path, of: &'static str) -> Result<Vec<Option<usize>>> {
-        self.look(path, of, |found| match (found, of) {
+        self.read_each(path, of, |found| match (found, of) {
             (Value::String(text), "a string") => Some(text.len()),
             (Value::Array(elements), "an array") => Some(elements.len()),
             (Value::Object(members), "an object") => Some(members.len()),
@@ -362,12 +362,12 @@ impl Document {
     /// # Errors
     /// A legacy path fails (see the module documentation).
     pub fn names(&self, path: &Path) -> Result<Vec<Option<Vec<String>>>> {
-        self.look(path, "an object", |found| {
+        self.read_each(path, "an object", |found| {
             Some(found.as_object()?.keys().cloned().collect())
         })
     }
 
-    fn look<T>(
+    fn read_each<T>(
         &self,
         path: &Path,
         expected: &str,
@@ -474,7 +474,7 @@ fn merge(value: &mut Value, patch: &Value) {
 
 /// Orders inner values before the values that contain them, and later elements before earlier ones, without duplicates.
 /// Removing a value then leaves the locations of the following ones valid.
-fn outermost_last(mut found: Vec<Vec<Place>>) -> Vec<Vec<Place>> {
+fn order_inner_first(mut found: Vec<Vec<PathElement>>) -> Vec<Vec<PathElement>> {
     found.sort();
     found.dedup();
     found.reverse();
@@ -483,21 +483,23 @@ fn outermost_last(mut found: Vec<Vec<Place>>) -> Vec<Vec<Place>> {
 
 /// Removes the values that the path selects, and returns their number.
 pub(super) fn remove(root: &mut Value, path: &Path) -> usize {
-    let found = outermost_last(path.locate(root));
+    let found = order_inner_first(path.locate(root));
     found
         .iter()
         .filter(|places| remove_at(root, places))
         .count()
 }
 
-fn remove_at(root: &mut Value, places: &[Place]) -> bool {
+fn remove_at(root: &mut Value, places: &[PathElement]) -> bool {
     let Some((last, before)) = places.split_last() else {
         *root = Value::Null;
         return true;
     };
     match (at_mut(root, before), last) {
-        (Some(Value::Object(members)), Place::Name(name)) => members.shift_remove(name).is_some(),
-        (Some(Value::Array(elements)), Place::Index(index)) if *index < elements.len() => {
+        (Some(Value::Object(members)), PathElement::Name(name)) => {
+            members.shift_remove(name).is_some()
+        }
+        (Some(Value::Array(elements)), PathElement::Index(index)) if *index < elements.len() => {
             elements.remove(*index);
             true
         }
@@ -509,7 +511,8 @@ fn remove_at(root: &mut Value, places: &[Place]) -> bool {
 pub(super) fn rename(root: &mut Value, path: &Path, new: &str) -> Option<()> {
     let found = path.locate(root);
     let (last, before) = found.first()?.split_last()?;
-    let (Some(Value::Object(members)), Place::Name(name)) = (at_mut(root, before), last) else {
+    let (Some(Value::Object(members)), PathElement::Name(name)) = (at_mut(root, before), last)
+    else {
         return None;
     };
     let value = members.shift_remove(name)?;
@@ -538,7 +541,7 @@ pub fn check_depth(value: &Value) -> Result<()> {
         Ok(())
     } else {
         Err(Refusal::new(format!(
-            "the document would nest deeper than {DEPTH_MAX}: nothing was changed"
+            "the document would be nested deeper than {DEPTH_MAX}: nothing was changed"
         )))
     }
 }
@@ -549,7 +552,7 @@ pub fn check_depth(value: &Value) -> Result<()> {
 /// The text is not JSON, or nests deeper than [`DEPTH_MAX`].
 pub fn parse(text: &[u8]) -> Result<Value> {
     serde_json::from_slice(text).map_err(|error| {
-        let message = format!("this is no JSON: {error}");
+        let message = format!("this is not valid JSON: {error}");
         match error.line() {
             1 => Refusal::at_column(error.column(), message),
             _ => Refusal::new(message),
@@ -615,10 +618,10 @@ fn print_into(value: &Value, spacing: Spacing<'_>, level: usize, out: &mut Vec<u
 pub fn number(number: &serde_json::Number) -> Number {
     match (number.as_i64(), number.as_u64()) {
         (Some(value), _) => Number::Int(value),
-        (None, Some(value)) => Number::of_i128(i128::from(value)),
+        (None, Some(value)) => Number::from_i128(i128::from(value)),
         (None, None) => number
             .as_f64()
-            .and_then(Number::of_f64)
+            .and_then(Number::from_f64)
             .unwrap_or(Number::Int(0)),
     }
 }
@@ -638,7 +641,7 @@ pub fn add(a: Number, b: Number) -> Option<Number> {
         _ => None,
     };
     exact
-        .or_else(|| Number::of_f64(a.as_f64() + b.as_f64()))
+        .or_else(|| Number::from_f64(a.as_f64() + b.as_f64()))
         .filter(|sum| sum.as_f64().is_finite())
 }
 
@@ -649,6 +652,6 @@ pub fn multiply(a: Number, b: Number) -> Option<Number> {
         _ => None,
     };
     exact
-        .or_else(|| Number::of_f64(a.as_f64() * b.as_f64()))
+        .or_else(|| Number::from_f64(a.as_f64() * b.as_f64()))
         .filter(|product| product.as_f64().is_finite())
 }

@@ -11,7 +11,7 @@ use super::change::ChangeError;
 use crate::base::number::Number;
 
 /// The maximum number of names that are looked up by linear search; for more names, an operation builds an index.
-const SOUGHT_MAX: usize = 8;
+const LINEAR_SEARCH_MAX: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hash {
@@ -31,9 +31,9 @@ pub struct Field {
 pub enum ExpiryRule {
     Always,
     /// NX: the field has no expiry.
-    WithoutOne,
+    NoExpiry,
     /// XX: the field has an expiry.
-    WithOne,
+    HasExpiry,
     /// GT: the new expiry is later. A field without an expiry never expires, so no expiry is later.
     Later,
     /// LT: the new expiry is earlier.
@@ -79,7 +79,7 @@ impl Hash {
         pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> usize {
         let mut new = 0;
-        if pairs.len() <= SOUGHT_MAX {
+        if pairs.len() <= LINEAR_SEARCH_MAX {
             for (name, value) in pairs {
                 new += usize::from(self.set(name, value));
             }
@@ -112,7 +112,7 @@ impl Hash {
     /// HDEL of several fields. Returns the number of removed fields.
     pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> usize {
         let before = self.fields.len();
-        if names.len() <= SOUGHT_MAX {
+        if names.len() <= LINEAR_SEARCH_MAX {
             names.for_each(|name| {
                 self.remove(name);
             });
@@ -192,8 +192,8 @@ impl Hash {
         let before = self.fields[place].expires_at_ms;
         let is_met = match rule {
             ExpiryRule::Always => true,
-            ExpiryRule::WithoutOne => before.is_none(),
-            ExpiryRule::WithOne => before.is_some(),
+            ExpiryRule::NoExpiry => before.is_none(),
+            ExpiryRule::HasExpiry => before.is_some(),
             ExpiryRule::Later => before.is_some_and(|before| at_ms > before),
             ExpiryRule::Earlier => before.is_none_or(|before| at_ms < before),
         };
@@ -216,16 +216,16 @@ impl Hash {
         rule: ExpiryRule,
         now_ms: u64,
     ) -> Vec<i64> {
-        if names.len() <= SOUGHT_MAX {
+        if names.len() <= LINEAR_SEARCH_MAX {
             return names
                 .map(|name| self.expire_field(name, at_ms, rule, now_ms))
                 .collect();
         }
         // Each field is changed in a temporary hash of its own.
-        let places = self.places(names);
-        let mut gone = vec![false; self.fields.len()];
+        let places = self.positions(names);
+        let mut removed = vec![false; self.fields.len()];
         let expire = |place: Option<usize>| {
-            let place = place.filter(|place| !gone[*place])?;
+            let place = place.filter(|place| !removed[*place])?;
             let mut alone = Hash {
                 fields: vec![std::mem::take(&mut self.fields[place])],
             };
@@ -233,12 +233,12 @@ impl Hash {
             let code = alone.expire_field(&name, at_ms, rule, now_ms);
             match alone.fields.pop() {
                 Some(field) => self.fields[place] = field,
-                None => gone[place] = true,
+                None => removed[place] = true,
             }
             Some(code)
         };
         let codes: Vec<Option<i64>> = places.into_iter().map(expire).collect();
-        self.drop_fields(&gone);
+        self.drop_fields(&removed);
         codes.into_iter().map(|code| code.unwrap_or(-2)).collect()
     }
 
@@ -247,21 +247,24 @@ impl Hash {
         &mut self,
         names: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> Vec<Option<Vec<u8>>> {
-        let places = self.places(names);
-        let mut gone = vec![false; self.fields.len()];
+        let places = self.positions(names);
+        let mut removed = vec![false; self.fields.len()];
         let take = |place: Option<usize>| {
-            let place = place.filter(|place| !gone[*place])?;
-            gone[place] = true;
+            let place = place.filter(|place| !removed[*place])?;
+            removed[place] = true;
             Some(std::mem::take(&mut self.fields[place].value))
         };
         let values = places.into_iter().map(take).collect();
-        self.drop_fields(&gone);
+        self.drop_fields(&removed);
         values
     }
 
     /// Returns the positions of the fields with these names.
-    pub fn places<'a>(&self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Option<usize>> {
-        if names.len() <= SOUGHT_MAX {
+    pub fn positions<'a>(
+        &self,
+        names: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Vec<Option<usize>> {
+        if names.len() <= LINEAR_SEARCH_MAX {
             return names.map(|name| self.place(name)).collect();
         }
         let numbered = (0..).zip(&self.fields);
@@ -270,21 +273,21 @@ impl Hash {
         names.map(|name| by_name.get(name).copied()).collect()
     }
 
-    fn drop_fields(&mut self, gone: &[bool]) {
-        let mut gone = gone.iter();
+    fn drop_fields(&mut self, removed: &[bool]) {
+        let mut removed = removed.iter();
         self.fields
-            .retain(|_| !gone.next().copied().unwrap_or(false));
+            .retain(|_| !removed.next().copied().unwrap_or(false));
     }
 
     /// HPERSIST of one field. Returns -2 if the field is absent, -1 if it had no expiry, and 1 if the expiry was
     /// removed.
     pub fn persist_field(&mut self, name: &[u8]) -> i64 {
         let place = self.place(name);
-        self.persist_place(place)
+        self.persist_at(place)
     }
 
     /// Applies [`Hash::persist_field`] to the field at this position.
-    pub fn persist_place(&mut self, place: Option<usize>) -> i64 {
+    pub fn persist_at(&mut self, place: Option<usize>) -> i64 {
         match place {
             None => -2,
             Some(place) => match self.fields[place].expires_at_ms.take() {
@@ -401,7 +404,7 @@ mod tests {
         let codes = together.expire_fields(twice.iter().copied(), 50, ExpiryRule::Always, 100);
         assert_eq!(codes[..18], [-2; 18]);
         assert_eq!(codes[18..], [2, -2]);
-        let codes = other.expire_fields(twice.iter().copied(), 150, ExpiryRule::WithoutOne, 100);
+        let codes = other.expire_fields(twice.iter().copied(), 150, ExpiryRule::NoExpiry, 100);
         assert_eq!(codes[18..], [1, 0]);
         let taken = other.take_all(twice.iter().copied());
         assert_eq!(taken[17..], [None, Some(b"0".to_vec()), None]);
@@ -419,9 +422,9 @@ mod tests {
     fn fields_expire_by_their_rules() {
         let mut hash = Hash::from_iter([("a", "1"), ("b", "2")]);
         let mut set = |at, rule| hash.expire_field(b"a", at, rule, 100);
-        assert_eq!(set(200, ExpiryRule::WithOne), 0);
+        assert_eq!(set(200, ExpiryRule::HasExpiry), 0);
         assert_eq!(set(200, ExpiryRule::Later), 0);
-        assert_eq!(set(200, ExpiryRule::WithoutOne), 1);
+        assert_eq!(set(200, ExpiryRule::NoExpiry), 1);
         assert_eq!(set(150, ExpiryRule::Later), 0);
         assert_eq!(set(150, ExpiryRule::Earlier), 1);
         assert_eq!(set(300, ExpiryRule::Always), 1);
@@ -457,7 +460,7 @@ mod tests {
         assert_eq!(
             hash.next_expiry_ms(),
             None,
-            "what is set anew does not expire"
+            "a field that is set again does not expire"
         );
     }
 }

@@ -3,23 +3,23 @@
 //! - `path`: JSON paths.
 //! - `hash` and `document`: the two kinds of objects, each with the commands of its family.
 //! - `change`: several changes of one object, applied atomically.
-//! - `once`: changes that are applied once, however often the request is sent.
+//! - `applied_mark`: changes that are applied once, however often the request is sent.
 //! - `codec`: the byte encoding of objects.
 
+mod applied_mark;
 pub mod change;
 mod codec;
 pub mod document;
 pub mod hash;
-mod once;
 pub mod path;
 #[cfg(test)]
 mod tests;
 
+pub use applied_mark::AppliedMark;
 pub use change::{Arithmetic, Change, ChangeError, Target, apply};
 pub use codec::{HashView, ObjectView};
 pub use document::Document;
 pub use hash::Hash;
-pub use once::Mark;
 pub use path::Path;
 
 /// The value of a key.

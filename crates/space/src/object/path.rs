@@ -37,7 +37,7 @@ enum Selector {
 
 /// One step on the way to an existing value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum PathElement {
     Name(String),
     Index(usize),
 }
@@ -70,7 +70,7 @@ impl Path {
         }
         let chars: Vec<char> = text.chars().collect();
         let is_legacy = chars.first() != Some(&'$');
-        let mut parser = Parser {
+        let mut parser = PathParser {
             chars: &chars,
             at: usize::from(!is_legacy),
         };
@@ -126,7 +126,7 @@ impl Path {
         let count = weigh(root, &self.steps, 1, &mut left);
         match left {
             0 => Err(Refusal::new(format!(
-                "Path '{}' means too many values of this document, or leads through too many",
+                "Path '{}' selects or visits too many values of this document",
                 self.text
             ))),
             _ => Ok(count),
@@ -144,8 +144,8 @@ impl Path {
     }
 
     /// Returns the locations of the selected values.
-    pub fn locate(&self, root: &Value) -> Vec<Vec<Place>> {
-        let mut found: Vec<Vec<Place>> = Vec::new();
+    pub fn locate(&self, root: &Value) -> Vec<Vec<PathElement>> {
+        let mut found: Vec<Vec<PathElement>> = Vec::new();
         let mut places = Vec::new();
         walk(root, &self.steps, &mut places, true, &mut |places, _| {
             found.push(places.to_vec())
@@ -155,7 +155,7 @@ impl Path {
 
     /// Returns the locations of the objects that would contain the selected member, and the member's name. `None`
     /// unless the last step is a single name.
-    pub fn parents(&self, root: &Value) -> Option<(Vec<Vec<Place>>, &str)> {
+    pub fn parents(&self, root: &Value) -> Option<(Vec<Vec<PathElement>>, &str)> {
         let (last, before) = self.steps.split_last()?;
         let [Selector::Name(name)] = &last.selectors[..] else {
             return None;
@@ -163,7 +163,7 @@ impl Path {
         if last.descends {
             return None;
         }
-        let mut found: Vec<Vec<Place>> = Vec::new();
+        let mut found: Vec<Vec<PathElement>> = Vec::new();
         let mut places = Vec::new();
         walk(root, before, &mut places, true, &mut |places, value| {
             if value.is_object() {
@@ -175,7 +175,7 @@ impl Path {
 
     /// Returns the value at a path of names and indexes, and creates missing parts: null becomes an object, and a
     /// missing member becomes null. `None` if the path leads through a value of another type, or to a missing element.
-    pub fn make<'v>(&self, root: &'v mut Value) -> Option<&'v mut Value> {
+    pub fn get_or_create<'v>(&self, root: &'v mut Value) -> Option<&'v mut Value> {
         self.steps
             .iter()
             .try_fold(root, |value, step| match &step.selectors[..] {
@@ -201,10 +201,10 @@ impl Path {
 }
 
 /// Returns the value at this location.
-pub fn at_mut<'v>(root: &'v mut Value, places: &[Place]) -> Option<&'v mut Value> {
+pub fn at_mut<'v>(root: &'v mut Value, places: &[PathElement]) -> Option<&'v mut Value> {
     places.iter().try_fold(root, |value, place| match place {
-        Place::Name(name) => value.as_object_mut()?.get_mut(name),
-        Place::Index(index) => value.as_array_mut()?.get_mut(*index),
+        PathElement::Name(name) => value.as_object_mut()?.get_mut(name),
+        PathElement::Index(index) => value.as_array_mut()?.get_mut(*index),
     })
 }
 
@@ -213,9 +213,9 @@ pub fn at_mut<'v>(root: &'v mut Value, places: &[Place]) -> Option<&'v mut Value
 fn walk<'v>(
     value: &'v Value,
     steps: &[Step],
-    places: &mut Vec<Place>,
+    places: &mut Vec<PathElement>,
     is_asked: bool,
-    each: &mut impl FnMut(&[Place], &'v Value),
+    each: &mut impl FnMut(&[PathElement], &'v Value),
 ) {
     let Some((step, rest)) = steps.split_first() else {
         each(places, value);
@@ -270,11 +270,11 @@ fn weigh(value: &Value, steps: &[Step], weight: usize, left: &mut usize) -> usiz
 fn children<'v>(
     value: &'v Value,
     selector: Option<&Selector>,
-    places: &mut Vec<Place>,
+    places: &mut Vec<PathElement>,
     is_asked: bool,
-    each: &mut dyn FnMut(&'v Value, &mut Vec<Place>),
+    each: &mut dyn FnMut(&'v Value, &mut Vec<PathElement>),
 ) {
-    let mut visit = |place: &dyn Fn() -> Place, child: &'v Value| {
+    let mut visit = |place: &dyn Fn() -> PathElement, child: &'v Value| {
         if is_asked {
             places.push(place());
         }
@@ -286,22 +286,22 @@ fn children<'v>(
     match (value, selector.unwrap_or(&Selector::All)) {
         (Value::Object(members), Selector::Name(name)) => {
             if let Some(child) = members.get(name) {
-                visit(&|| Place::Name(name.clone()), child);
+                visit(&|| PathElement::Name(name.clone()), child);
             }
         }
         (Value::Object(members), Selector::All) => {
             for (name, child) in members {
-                visit(&|| Place::Name(name.clone()), child);
+                visit(&|| PathElement::Name(name.clone()), child);
             }
         }
         (Value::Array(elements), Selector::All) => {
             for (index, child) in elements.iter().enumerate() {
-                visit(&|| Place::Index(index), child);
+                visit(&|| PathElement::Index(index), child);
             }
         }
         (Value::Array(elements), Selector::Index(index)) => {
             if let Some(index) = index_of(*index, elements.len()) {
-                visit(&|| Place::Index(index), &elements[index]);
+                visit(&|| PathElement::Index(index), &elements[index]);
             }
         }
         (Value::Array(elements), Selector::Slice(start, end, step)) => {
@@ -309,7 +309,10 @@ fn children<'v>(
             let bound = |at: i64| if at < 0 { at.saturating_add(size) } else { at }.clamp(0, size);
             let (start, end) = (bound(start.unwrap_or(0)), bound(end.unwrap_or(size)));
             for index in (start..end).step_by(*step as usize) {
-                visit(&|| Place::Index(index as usize), &elements[index as usize]);
+                visit(
+                    &|| PathElement::Index(index as usize),
+                    &elements[index as usize],
+                );
             }
         }
         _ => {}
@@ -326,12 +329,12 @@ pub fn index_of(index: i64, size: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|index| *index < size)
 }
 
-struct Parser<'a> {
+struct PathParser<'a> {
     chars: &'a [char],
     at: usize,
 }
 
-impl Parser<'_> {
+impl PathParser<'_> {
     fn refuse(&self, expected: &str) -> Refusal {
         let text: String = self.chars.iter().take(64).collect();
         Refusal::at_column(
@@ -388,7 +391,7 @@ impl Parser<'_> {
         }
         if self.at == begin {
             Err(self.refuse(
-                "here a name is expected; names with other signs than letters stand in ['..']",
+                "here a name is expected; write names with other characters than letters as ['..']",
             ))
         } else {
             Ok(Selector::Name(self.chars[begin..self.at].iter().collect()))
@@ -476,7 +479,7 @@ impl Parser<'_> {
         } else {
             text.parse()
                 .map(Some)
-                .map_err(|_| self.refuse("this is no index of 64 bits"))
+                .map_err(|_| self.refuse("this is not an index of 64 bits"))
         }
     }
 }
@@ -511,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_mean_what_they_say() {
+    fn paths_select_the_expected_values() {
         check("$.name", r#"["Grand"]"#);
         check("$['name']", r#"["Grand"]"#);
         check("$[\"a.b\"]", "[1]");
@@ -538,10 +541,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_pointed_at() {
+    fn errors_name_the_column_of_an_invalid_path() {
         check(
             "$.",
-            "! invalid JSON path \"$.\": here a name is expected; names with other signs than letters stand in ['..'] (column 3)",
+            "! invalid JSON path \"$.\": here a name is expected; write names with other characters than letters as ['..'] (column 3)",
         );
         check(
             "$name",
@@ -567,7 +570,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_path_or_refused(text in r#"[$.\[\]a*0-1:,'"-]{0,20}"#) {
+        fn any_text_is_a_path_or_rejected(text in r#"[$.\[\]a*0-1:,'"-]{0,20}"#) {
             if let Ok(path) = Path::parse(&text) {
                 let document = json!({"a": [1, {"a": [2, 3]}]});
                 prop_assert_eq!(path.select(&document).len(), path.locate(&document).len());

@@ -185,7 +185,7 @@ fn documents_are_changed_by_path() {
 }
 
 #[test]
-fn values_in_one_another_go_once() {
+fn nested_values_are_removed_once() {
     let mut document = doc(r#"{"a":{"a":{"a":1},"b":[1,2,3]}}"#);
     assert_eq!(document.delete(&path("$..a")), 3);
     assert_eq!(document.root, json!({}));
@@ -196,7 +196,7 @@ fn values_in_one_another_go_once() {
 
 /// No command creates a value that could not be parsed again.
 #[test]
-fn documents_nest_so_deep_and_no_deeper() {
+fn document_depth_is_limited() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(Document::parse(nested(document::DEPTH_MAX).as_bytes()).is_ok());
     assert!(Document::parse(nested(document::DEPTH_MAX + 1).as_bytes()).is_err());
@@ -233,7 +233,7 @@ fn documents_nest_so_deep_and_no_deeper() {
 }
 
 #[test]
-fn a_merge_adds_replaces_and_takes_out() {
+fn a_merge_adds_replaces_and_removes() {
     let before = doc(r#"{"a":{"x":1,"y":2},"b":1}"#);
     let merged = |at: &str, patch: Value| {
         Document::merge(Some(&before), &path(at), &patch)
@@ -368,13 +368,13 @@ fn numbers_change_or_fail() {
         "1.5",
         And,
         "1",
-        "! field \"n\" is no integer: nothing was changed",
+        "! field \"n\" is not an integer: nothing was changed",
     );
     one(
         "x",
         Add,
         "1",
-        "! field \"n\" is no number: nothing was changed",
+        "! field \"n\" is not a number: nothing was changed",
     );
     check(&[], &[(field("n"), number(Subtract, "3"))], "n=-3");
 }
@@ -439,17 +439,17 @@ fn strings_lists_sets_and_maps_change() {
     check(
         &[("l", "x")],
         &[(field("l"), Change::PushRight(json!(2)))],
-        "! field \"l\" is no list, set or map: nothing was changed",
+        "! field \"l\" is not a list, set or map: nothing was changed",
     );
     check(
         &[("l", "{}")],
         &[(field("l"), Change::PushRight(json!(2)))],
-        "! field \"l\" is no list or set: nothing was changed",
+        "! field \"l\" is not a list or set: nothing was changed",
     );
 }
 
 #[test]
-fn documents_in_fields_grow_as_paths_lead() {
+fn documents_in_fields_grow_along_paths() {
     let put = |text: &str| Change::Put(text.as_bytes().to_vec());
     check(
         &[],
@@ -475,22 +475,22 @@ fn documents_in_fields_grow_as_paths_lead() {
     check(
         &[("d", r#"{"a":"x"}"#)],
         &[(within("d", "$.a"), number(Arithmetic::Add, "1"))],
-        "! field \"d\" at $.a is no number: nothing was changed",
+        "! field \"d\" at $.a is not a number: nothing was changed",
     );
     check(
         &[("d", r#"{"a":1}"#)],
         &[(within("d", "$.a.b"), put("1"))],
-        "! field \"d\" at $.a.b: it leads through what is no object, or to an element that is not there; nothing was changed",
+        "! field \"d\" at $.a.b: it leads through a value that is not an object, or to an absent element; nothing was changed",
     );
     check(
         &[("d", "{}")],
         &[(within("d", "$..a"), put("1"))],
-        "! field \"d\" at $..a: it may mean several values; nothing was changed",
+        "! field \"d\" at $..a: it may select several values; nothing was changed",
     );
     check(
         &[("d", "{}")],
         &[(within("d", "$.a"), put("{"))],
-        "! this is no JSON: EOF while parsing an object at line 1 column 1 (column 1)",
+        "! this is not valid JSON: EOF while parsing an object at line 1 column 1 (column 1)",
     );
     check(
         &[("a", "1"), ("b", "2")],
@@ -500,7 +500,7 @@ fn documents_in_fields_grow_as_paths_lead() {
 }
 
 #[test]
-fn what_does_not_exist_is_only_put() {
+fn an_absent_object_can_only_be_put() {
     let add = (field("n"), number(Arithmetic::Add, "1"));
     assert_eq!(
         apply(None, ObjectKind::Hash, std::slice::from_ref(&add)),
@@ -546,7 +546,7 @@ fn any_change() -> impl Strategy<Value = (Target, Change)> {
 proptest! {
     /// Several changes in one step have the effect of the same changes in sequence, or no effect.
     #[test]
-    fn changes_are_all_made_or_none(changes in proptest::collection::vec(any_change(), 0..6)) {
+    fn changes_are_atomic(changes in proptest::collection::vec(any_change(), 0..6)) {
         let before = Object::Hash(Hash::from_iter([("a", "1"), ("b", "[2]")]));
         let mut stepwise = Ok(before.clone());
         for change in &changes {

@@ -31,9 +31,9 @@ pub(super) fn layouts(model: &LarderModel<'_>) -> Vec<Layout> {
 /// `None` if the list has more attributes than there are bits.
 pub(super) fn even(model: &LarderModel<'_>, list: AttributeSet) -> Option<Layout> {
     let ranked = ranked(model, list);
-    let asked = vec![None; ranked.len()];
+    let requested = vec![None; ranked.len()];
     let values = |at: usize| model.workload.attributes[usize::from(ranked[at])].distinct;
-    let bits = crate::mapping::allocate_bits(model.deployment.regions, &asked, values);
+    let bits = crate::mapping::allocate_bits(model.deployment.regions, &requested, values);
     let bits = bits.expect("the deployment is checked");
     let dimensions: Vec<(u8, u8)> = ranked.iter().copied().zip(bits).collect();
     let is_cut = |it: &(u8, u8)| it.1 > 0;
@@ -113,9 +113,9 @@ fn allocate(
     }
     for count in 1..=left.min(most[bits.len()]) {
         bits.push(count);
-        let goes_on = allocate(most, left - count, bits, each);
+        let continues = allocate(most, left - count, bits, each);
         bits.pop();
-        if !goes_on {
+        if !continues {
             return false;
         }
     }
@@ -147,10 +147,10 @@ pub(super) fn neighbours(model: &LarderModel<'_>, layout: &Layout) -> Vec<Layout
         }
         near.extend(one_more(model, &less));
         // Make another attribute the outermost one.
-        let mut turned = dimensions.clone();
-        let outermost = turned.remove(from);
-        turned.insert(0, outermost);
-        near.push(turned);
+        let mut rotated = dimensions.clone();
+        let outermost = rotated.remove(from);
+        rotated.insert(0, outermost);
+        near.push(rotated);
     }
     if used < full {
         near.extend(one_more(model, dimensions));

@@ -8,7 +8,7 @@ use super::descent::descend;
 use super::exhaustive::{LAYOUTS_MAX, try_all};
 use super::heuristics::{Heuristic, heuristic};
 use super::model::CostModel;
-use super::problem::{Open, Problem, Top};
+use super::problem::{LayoutSet, Problem, Top};
 use super::proof::prove;
 
 /// The parameters of the search.
@@ -93,11 +93,11 @@ pub fn choose(
 ) -> Choice {
     let mut problem = Problem::new(model, layouts);
     let known = known.iter().map(|it| problem.add(model, it.clone()));
-    let known: Open = known.collect();
+    let known: LayoutSet = known.collect();
     let mut top = Top::new(options.top);
     let mut steps = 0;
-    let mut best: Option<(Open, f64)> = None;
-    let keep = |found: (Open, f64), best: &mut Option<(Open, f64)>| {
+    let mut best: Option<(LayoutSet, f64)> = None;
+    let keep = |found: (LayoutSet, f64), best: &mut Option<(LayoutSet, f64)>| {
         if best.as_ref().is_none_or(|best| found.1 < best.1) {
             *best = Some(found);
         }
@@ -145,7 +145,7 @@ pub fn choose(
             (bound.cost, bound.is_complete)
         }
     };
-    let top: Vec<(f64, Open)> = top
+    let top: Vec<(f64, LayoutSet)> = top
         .best()
         .map(|(cost, open)| (cost, open.clone()))
         .collect();
@@ -166,8 +166,8 @@ pub fn choose(
 
 /// Returns the starts: the empty set, each single attribute's layout alone and all of them together, the heuristics,
 /// the favourites of the queries, and random sets.
-fn starts(problem: &Problem, constrained: &[AttributeSet], options: &Options) -> Vec<Open> {
-    let mut starts: Vec<Open> = Heuristic::ALL
+fn starts(problem: &Problem, constrained: &[AttributeSet], options: &Options) -> Vec<LayoutSet> {
+    let mut starts: Vec<LayoutSet> = Heuristic::ALL
         .iter()
         .map(|&which| heuristic(which, problem, constrained))
         .collect();
@@ -189,13 +189,13 @@ fn starts(problem: &Problem, constrained: &[AttributeSet], options: &Options) ->
 }
 
 /// Returns a random set of one to six layouts.
-pub(super) fn random_set(problem: &Problem, random: &mut Random) -> Open {
+pub(super) fn random_set(problem: &Problem, random: &mut Random) -> LayoutSet {
     let most = problem.open_max().min(6).min(problem.count() as usize);
     if most == 0 {
         return Vec::new();
     }
     let count = 1 + random.index(most);
-    let mut open: Open = (0..count)
+    let mut open: LayoutSet = (0..count)
         .map(|_| random.below(problem.count().into()) as u32)
         .collect();
     open.sort_unstable();

@@ -135,26 +135,26 @@ impl Configuration {
 
 fn parse_list(list: &str, workload: &Workload, regions: u32) -> Result<Layout, LayoutError> {
     let refuse = |what: String| Err(LayoutError(format!("subspace {list}: {what}")));
-    let (mut attributes, mut asked) = (Vec::new(), Vec::new());
+    let (mut attributes, mut requested) = (Vec::new(), Vec::new());
     for part in list.split(',') {
         let (name, bits) = match part.split_once(':') {
             None => (part, None),
             Some((name, bits)) => match bits.parse::<u8>() {
                 Ok(bits) => (name, Some(bits)),
-                Err(_) => return refuse(format!("{bits:?} is no number of bits")),
+                Err(_) => return refuse(format!("{bits:?} is not a number of bits")),
             },
         };
         let Some(attribute) = workload.attribute(name) else {
             return refuse(format!("no attribute {name:?}"));
         };
         if attributes.contains(&attribute) {
-            return refuse(format!("{name:?} is there twice"));
+            return refuse(format!("{name:?} occurs twice"));
         }
         attributes.push(attribute);
-        asked.push(bits);
+        requested.push(bits);
     }
     let values = |at: usize| workload.attributes[attributes[at]].distinct;
-    match crate::mapping::allocate_bits(regions, &asked, values) {
+    match crate::mapping::allocate_bits(regions, &requested, values) {
         Err(error) => refuse(error.to_string()),
         Ok(bits) => Ok(Layout {
             dimensions: attributes.iter().map(|&it| it as u8).zip(bits).collect(),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_counted_whatever_stands_in_their_names() {
+    fn lists_are_counted_with_any_characters_in_names() {
         let attribute = |name: &str| super::super::workload::AttributeProfile {
             name: name.to_owned(),
             ordered: false,

@@ -137,10 +137,12 @@ pub struct Deployment {
     pub index_entry_bytes: u64,
     /// The maximum size of all copies. `None`: no limit.
     pub storage_bytes_max: Option<u64>,
-    /// Names of the costs that are guesses, as in `move_us`. [`Deployment::from_toml`] adds those that the text leaves out.
+    /// Names of the costs that are guesses, as in `move_us`. [`Deployment::from_toml`] adds those that the text leaves
+    /// out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guessed: Vec<String>,
-    /// Limits of the accuracy of the costs, as sentences for the reader of a plan. `larder space calibrate` writes them.
+    /// Limits of the accuracy of the costs, as sentences for the reader of a plan. `larder space calibrate` writes
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     pub costs: Costs,
@@ -278,7 +280,7 @@ impl Deployment {
         match times.iter().find(|it| !(0.0..=TIME_MAX_US).contains(&it.1)) {
             Some((key, time)) => refuse(
                 key,
-                format!("{time} is no time in microseconds; 0 to {TIME_MAX_US:e}"),
+                format!("{time} is not a time in microseconds; 0 to {TIME_MAX_US:e}"),
             ),
             None if costs.query_us + costs.server_us + costs.region_us <= 0.0 => {
                 let what =
@@ -295,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_by_which_a_query_costs_nothing_are_refused() {
+    fn costs_with_free_queries_are_rejected() {
         let none = "[costs]\nquery_us = 0.0\nserver_us = 0.0\nregion_us = 0.0\n";
         let refused = Deployment::from_toml(none).unwrap_err();
         assert_eq!(refused.key, "costs.query_us");
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_that_a_text_leaves_out_are_guesses() {
+    fn omitted_costs_are_guesses() {
         let some = "guessed = [\"move_us\"]\n[costs]\nmove_us = 8.0\nserver_us = 10.0\n";
         let guessed = Deployment::from_toml(some).expect("a deployment").guessed;
         assert!(guessed.contains(&"move_us".to_owned()) && guessed.contains(&"get_us".to_owned()));
@@ -324,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn guesses_that_are_no_costs_are_refused() {
+    fn guesses_with_unknown_cost_names_are_rejected() {
         let refused = Deployment::from_toml("guessed = [\"scan_us\", \"mvoe_us\"]\n").unwrap_err();
-        let told = "deployment: guessed: \"mvoe_us\" is not the name of a cost";
-        assert_eq!(refused.to_string(), told);
+        let expected = "deployment: guessed: \"mvoe_us\" is not the name of a cost";
+        assert_eq!(refused.to_string(), expected);
     }
 
     #[test]
-    fn times_that_cannot_be_are_refused() {
+    fn impossible_times_are_rejected() {
         for time in ["1e308", "inf", "nan", "-1.0"] {
             let refused = Deployment::from_toml(&format!("[costs]\nserver_us = {time}\n"));
             assert_eq!(refused.expect_err(time).key, "costs.server_us");
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calibration_of_before_is_read_without_what_it_did_not_know() {
+    fn an_older_calibration_is_read_with_defaults_for_new_costs() {
         let before = Deployment::from_toml("[costs]\nquery_us = 12.0\ncandidate_us = 0.02\n");
         let costs = before.expect("it can be read").costs;
         assert_eq!((costs.query_us, costs.candidate_us), (12.0, 0.02));

@@ -3,7 +3,7 @@
 //! A step removes up to two layouts and adds at most one: it adds, drops, swaps, or merges two into one. Without
 //! merges, a set of single attributes could only be left through worse sets if writes are frequent.
 
-use super::problem::{Open, Problem, Top};
+use super::problem::{LayoutSet, Problem, Top};
 
 /// The minimum gain of a step, above the rounding errors.
 const GAIN_MIN: f64 = 1e-12;
@@ -12,28 +12,28 @@ const GAIN_MIN: f64 = 1e-12;
 /// query.
 pub(super) fn descend(
     problem: &Problem,
-    start: Open,
+    start: LayoutSet,
     top: &mut Top,
     steps: &mut u64,
-) -> (Open, f64) {
+) -> (LayoutSet, f64) {
     let mut open = start;
     open.truncate(problem.open_max());
     open.sort_unstable();
     open.dedup();
     let mut cost = problem.cost(&open);
-    if top.wants(cost) {
+    if top.would_keep(cost) {
         top.offer(problem, cost, open.clone());
     }
     let mut left = Vec::with_capacity(problem.queries());
     loop {
-        let mut best: Option<(f64, Open)> = None;
+        let mut best: Option<(f64, LayoutSet)> = None;
         let mut consider = |cost: f64, out: &[u32], into: Option<u32>| {
             let is_better = best.as_ref().is_none_or(|best| cost < best.0);
-            if !is_better && !top.wants(cost) {
+            if !is_better && !top.would_keep(cost) {
                 return;
             }
             let kept = open.iter().copied().filter(|it| !out.contains(it));
-            let mut next: Open = kept.chain(into).collect();
+            let mut next: LayoutSet = kept.chain(into).collect();
             next.sort_unstable();
             if is_better {
                 best = Some((cost, next.clone()));

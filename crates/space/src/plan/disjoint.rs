@@ -2,7 +2,7 @@
 //! of them, plus the empty set.
 
 use super::configuration::{AttributeSet, Layout};
-use super::problem::{Open, Problem, Top};
+use super::problem::{LayoutSet, Problem, Top};
 
 /// The maximum number of attributes. Ten attributes already have 678,570 such sets.
 pub(super) const ATTRIBUTES_MAX: u32 = 9;
@@ -15,7 +15,7 @@ pub(super) fn lists(attributes: u32, layout: impl Fn(AttributeSet) -> Layout) ->
 
 /// Tries all such sets of a problem whose layouts are [`lists`]. Returns their number.
 pub(super) fn try_disjoint(problem: &Problem, attributes: u32, top: &mut Top) -> u64 {
-    let mut search = Search {
+    let mut search = DisjointSearch {
         problem,
         attributes,
         top,
@@ -25,22 +25,22 @@ pub(super) fn try_disjoint(problem: &Problem, attributes: u32, top: &mut Top) ->
     search.sets
 }
 
-struct Search<'a> {
+struct DisjointSearch<'a> {
     problem: &'a Problem,
     attributes: u32,
     top: &'a mut Top,
     sets: u64,
 }
 
-impl Search<'_> {
+impl DisjointSearch<'_> {
     /// Completes the partial set in which each attribute before `next` is in one of these lists, or in none.
     fn branch(&mut self, next: u32, lists: &mut Vec<u64>) {
         if next == self.attributes {
             self.sets += 1;
-            let mut open: Open = lists.iter().map(|list| *list as u32 - 1).collect();
+            let mut open: LayoutSet = lists.iter().map(|list| *list as u32 - 1).collect();
             open.sort_unstable();
             let cost = self.problem.cost(&open);
-            if self.top.wants(cost) {
+            if self.top.would_keep(cost) {
                 self.top.offer(self.problem, cost, open);
             }
             return;

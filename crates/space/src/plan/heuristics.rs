@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::configuration::AttributeSet;
-use super::problem::{Open, Problem};
+use super::problem::{LayoutSet, Problem};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,7 +48,7 @@ pub fn heuristic(which: Heuristic, problem: &Problem, constrained: &[AttributeSe
     let all = AttributeSet(constrained.iter().fold(0, |all, it| all | it.0));
     let layout = |list: AttributeSet| cheapest(problem, list);
     let singles = || all.iter().filter_map(|it| layout(AttributeSet::of([it])));
-    let mut open: Open = match which {
+    let mut open: LayoutSet = match which {
         Heuristic::NoSubspace => Vec::new(),
         Heuristic::OneHyperspace => largest(problem, all).into_iter().collect(),
         Heuristic::OnePerAttribute => singles().collect(),
@@ -67,7 +67,7 @@ pub fn heuristic(which: Heuristic, problem: &Problem, constrained: &[AttributeSe
     open
 }
 
-fn greedy(problem: &Problem, mut left: Open) -> Open {
+fn greedy(problem: &Problem, mut left: LayoutSet) -> LayoutSet {
     let mut open = Vec::new();
     let mut cost = problem.cost(&open);
     loop {

@@ -19,7 +19,7 @@ pub(super) struct Load {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Steady {
+pub(super) struct SteadyState {
     /// Operations per second.
     pub throughput: f64,
     pub latency_us: f64,
@@ -30,11 +30,11 @@ pub(super) struct Steady {
 /// The maximum number of clients. More make no visible difference.
 const CLIENTS_MAX: u32 = 100_000;
 
-pub(super) fn steady(load: &Load, clients: u32) -> Steady {
+pub(super) fn solve_steady_state(load: &Load, clients: u32) -> SteadyState {
     let of_a_processor = load.work_us / load.processors;
     let path = load.idle_us - load.waits_us;
     let mut queue = 0.0;
-    let mut steady = Steady {
+    let mut steady = SteadyState {
         throughput: 0.0,
         latency_us: load.idle_us,
         stretch: 1.0,
@@ -45,7 +45,7 @@ pub(super) fn steady(load: &Load, clients: u32) -> Steady {
         let latency = (load.waits_us + path * stretch).max(clients * of_a_processor);
         let rate = clients / latency.max(f64::MIN_POSITIVE);
         queue = (rate * of_a_processor * stretch).min(clients);
-        steady = Steady {
+        steady = SteadyState {
             throughput: rate * 1e6,
             latency_us: latency,
             stretch: if path > 0.0 {

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `workload` | the operations of a space, their frequencies, and the distribution of values |
 //! | `record` | a workload from observed queries, modifications and values |
-//! | `place` | the line of a key in a text, for errors |
+//! | `toml_position` | the line of a key in a text, for errors |
 //! | `deployment` | the servers and their costs |
 //! | `configuration` | subspaces as lists of attributes with bits, and local indexes |
 //! | `model` | the interface of a cost model, and a prediction with its parts |
@@ -24,7 +24,7 @@
 //! | `choose` | all of these steps for one model |
 //! | `simplest` | the simplest configuration whose cost is close to the best |
 //! | `report` | all results for one workload: the choice, the best ones, heuristics, the effect of a changed mix |
-//! | `yardstick` | normalizes measurements on processors whose speed varies |
+//! | `baseline` | normalizes measurements on processors whose speed varies |
 //! | `follow` | decides when a changed workload justifies other subspaces |
 //!
 //! Reports are deterministic: there is no clock, work is counted in steps, and randomness has a seed.
@@ -34,6 +34,7 @@
 //! Research 26, 1978. Bits for attributes: A. Aho and J. Ullman, "Optimal partial-match retrieval when fields are
 //! independently specified", TODS 4, 1979.
 
+mod baseline;
 mod candidates;
 mod choose;
 mod configuration;
@@ -46,29 +47,29 @@ mod heuristics;
 mod larder;
 mod latency;
 mod model;
-mod place;
 mod problem;
 mod proof;
 mod record;
 mod report;
 mod simplest;
 mod thesis;
+mod toml_position;
 mod workload;
-mod yardstick;
 
+pub use baseline::reads_around;
 pub use choose::{Choice, Options, Proof, choose};
 pub use configuration::{AttributeSet, Configuration, Layout, LayoutError};
 pub use deployment::{Costs, Deployment, DeploymentError};
 pub use follow::{Follower, Threshold, Verdict, Window};
 pub use heuristics::{Heuristic, heuristic};
 pub use larder::LarderModel;
-pub use model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction};
-pub use place::line_of;
+pub use model::{ClassKind, ClassPrediction, CostModel, CostParts, Prediction};
 pub use problem::Problem;
-pub use record::{Asked, CLASSES_MAX, Recorder};
-pub use report::{Named, Report, Shift, plan, plan_by_thesis, plan_disjoint_by_thesis};
+pub use record::{CLASSES_MAX, RecordedConstraint, Recorder};
+pub use report::{NamedPrediction, Report, Shift, plan, plan_by_thesis, plan_disjoint_by_thesis};
 pub use thesis::{Thesis, ThesisModel};
+pub use toml_position::line_of;
 pub use workload::{
-    AttributeProfile, Bucket, HotValue, Kind, Modification, QueryClass, Workload, WorkloadError,
+    AttributeProfile, Bucket, HotValue, Modification, ModificationKind, QueryClass, Workload,
+    WorkloadError,
 };
-pub use yardstick::reads_beside;

@@ -38,7 +38,7 @@ pub enum ClassKind {
 
 /// The parts of an operation's time, in processor microseconds on all servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Parts {
+pub struct CostParts {
     pub gets: f64,
     pub queries: f64,
     pub servers: f64,
@@ -56,7 +56,7 @@ pub struct Parts {
     pub skew: f64,
 }
 
-impl Parts {
+impl CostParts {
     pub fn work(&self) -> f64 {
         let queries = self.queries + self.servers + self.regions + self.candidates + self.results;
         let writes = self.stages + self.moves + self.index_entries;
@@ -67,7 +67,7 @@ impl Parts {
         self.work() + self.skew
     }
 
-    pub fn add(&mut self, other: &Parts, weight: f64) {
+    pub fn add(&mut self, other: &CostParts, weight: f64) {
         let pairs = [
             (&mut self.gets, other.gets),
             (&mut self.queries, other.queries),
@@ -104,7 +104,7 @@ pub struct ClassPrediction {
     pub results: f64,
     /// The number of servers that a write passes, with repetitions.
     pub chain: f64,
-    pub parts: Parts,
+    pub parts: CostParts,
     /// From request to reply, on idle servers and with the deployment's clients.
     pub latency_idle_us: f64,
     pub latency_us: f64,
@@ -124,7 +124,7 @@ impl ClassPrediction {
             candidates: 0.0,
             results: 0.0,
             chain: 0.0,
-            parts: Parts::default(),
+            parts: CostParts::default(),
             latency_idle_us: 0.0,
             latency_us: 0.0,
         }
@@ -146,7 +146,7 @@ pub struct Prediction {
     /// The capacity if all servers were equally loaded.
     pub capacity_even: f64,
     /// The parts of a mean operation.
-    pub parts: Parts,
+    pub parts: CostParts,
     pub latency_idle_us: f64,
     pub latency_us: f64,
     /// The mean of the modifications.

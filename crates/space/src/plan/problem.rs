@@ -22,7 +22,7 @@ pub struct Problem {
 }
 
 /// The indices of layouts, ascending.
-pub(super) type Open = Vec<u32>;
+pub(super) type LayoutSet = Vec<u32>;
 
 impl Problem {
     pub fn new(model: &dyn CostModel, layouts: impl IntoIterator<Item = Layout>) -> Problem {
@@ -121,14 +121,14 @@ impl Problem {
 }
 
 /// The relative difference up to which costs count as equal, because of rounding.
-const SAME: f64 = 1e-12;
+const COST_EPSILON: f64 = 1e-12;
 
 /// The cheapest sets seen, at most one for the same attribute lists. Of sets with equal costs, the one with the fewest
 /// layouts is kept, because layouts take memory that a model may ignore.
 #[derive(Debug, Clone)]
 pub(super) struct Top {
     size: usize,
-    best: Vec<(f64, Vec<AttributeSet>, Open)>,
+    best: Vec<(f64, Vec<AttributeSet>, LayoutSet)>,
 }
 
 impl Top {
@@ -140,12 +140,12 @@ impl Top {
     }
 
     /// Returns whether a set of this cost would be kept.
-    pub fn wants(&self, cost: f64) -> bool {
-        self.best.len() < self.size || cost <= self.best[self.size - 1].0 * (1.0 + SAME)
+    pub fn would_keep(&self, cost: f64) -> bool {
+        self.best.len() < self.size || cost <= self.best[self.size - 1].0 * (1.0 + COST_EPSILON)
     }
 
-    pub fn offer(&mut self, problem: &Problem, cost: f64, open: Open) {
-        if !self.wants(cost) {
+    pub fn offer(&mut self, problem: &Problem, cost: f64, open: LayoutSet) {
+        if !self.would_keep(cost) {
             return;
         }
         let family = problem.family(&open);
@@ -162,14 +162,14 @@ impl Top {
     }
 
     /// Returns the sets by ascending cost.
-    pub fn best(&self) -> impl Iterator<Item = (f64, &Open)> {
+    pub fn best(&self) -> impl Iterator<Item = (f64, &LayoutSet)> {
         self.best.iter().map(|(cost, _, open)| (*cost, open))
     }
 }
 
 /// Returns whether a set is better than a known one.
-fn is_before((cost, open): (f64, &Open), known: &(f64, Vec<AttributeSet>, Open)) -> bool {
-    if (cost - known.0).abs() <= known.0 * SAME {
+fn is_before((cost, open): (f64, &LayoutSet), known: &(f64, Vec<AttributeSet>, LayoutSet)) -> bool {
+    if (cost - known.0).abs() <= known.0 * COST_EPSILON {
         open.len() < known.2.len()
     } else {
         cost < known.0

@@ -10,7 +10,7 @@
 //! that exceeds the best known set, the layout is closed permanently. Likewise, a layout with such an excess is opened.
 //! Branching decides the others.
 
-use super::problem::{Open, Problem, Top};
+use super::problem::{LayoutSet, Problem, Top};
 
 /// The number of price improvements at the root and at each branch.
 const IMPROVED_AT_ROOT: u32 = 400;
@@ -71,12 +71,12 @@ struct Proof<'a> {
 struct Node {
     /// The undecided layouts.
     is_free: Vec<bool>,
-    open: Open,
+    open: LayoutSet,
     prices: Vec<f64>,
 }
 
 /// Prices, and the values derived from them.
-struct Priced {
+struct Pricing {
     bound: f64,
     prices: Vec<f64>,
     /// The deficit of each layout: its upkeep minus the payments.
@@ -109,7 +109,7 @@ impl Proof<'_> {
             self.open_bound = self.open_bound.min(priced.bound);
             return priced.bound;
         }
-        let mut chosen: Open = node.open.clone();
+        let mut chosen: LayoutSet = node.open.clone();
         for &at in &free {
             let short = priced.short[at as usize];
             if short <= 0.0 {
@@ -152,7 +152,7 @@ impl Proof<'_> {
         bound
     }
 
-    fn offer(&mut self, mut open: Open) {
+    fn offer(&mut self, mut open: LayoutSet) {
         open.sort_unstable();
         if open.len() <= self.problem.open_max() {
             let cost = self.problem.cost(&open);
@@ -165,7 +165,7 @@ impl Proof<'_> {
         all.filter(|&at| node.is_free[at as usize]).collect()
     }
 
-    fn price(&mut self, node: &Node, free: &[u32], improve: u32, ascend: bool) -> Priced {
+    fn price(&mut self, node: &Node, free: &[u32], improve: u32, ascend: bool) -> Pricing {
         let problem = self.problem;
         let mut fixed = problem.fixed();
         // The maximum cost of each query, which also limits its price.
@@ -215,7 +215,7 @@ impl Proof<'_> {
             }
             now = self.evaluate(free, fixed, &prices);
             if now.bound > best.bound {
-                best = Priced {
+                best = Pricing {
                     bound: now.bound,
                     prices: now.prices.clone(),
                     short: now.short.clone(),
@@ -233,7 +233,7 @@ impl Proof<'_> {
         best
     }
 
-    fn evaluate(&mut self, free: &[u32], fixed: f64, prices: &[f64]) -> Priced {
+    fn evaluate(&mut self, free: &[u32], fixed: f64, prices: &[f64]) -> Pricing {
         let mut short = vec![0.0; self.rows.len()];
         let mut bound = fixed + prices.iter().sum::<f64>();
         let mut visited = 0;
@@ -248,7 +248,7 @@ impl Proof<'_> {
             bound += of.min(0.0);
         }
         *self.steps = self.steps.saturating_sub(visited + 1);
-        Priced {
+        Pricing {
             bound,
             prices: prices.to_vec(),
             short,

@@ -11,14 +11,14 @@ use super::disjoint;
 use super::heuristics::{Heuristic, heuristic};
 use super::larder::LarderModel;
 use super::model::{CostModel, Prediction};
-use super::problem::{Open, Problem, Top};
+use super::problem::{LayoutSet, Problem, Top};
 use super::simplest::simplest;
 use super::thesis::{Thesis, ThesisModel};
 use super::workload::{Workload, WorkloadError};
 
 /// A prediction with a name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Named {
+pub struct NamedPrediction {
     pub name: String,
     pub prediction: Prediction,
 }
@@ -53,7 +53,7 @@ pub struct Report {
     pub top: Vec<Prediction>,
     /// The current configuration of the space, if given.
     pub current: Option<Prediction>,
-    pub heuristics: Vec<Named>,
+    pub heuristics: Vec<NamedPrediction>,
     pub random: Vec<Prediction>,
     pub proof: Proof,
     pub shifts: Vec<Shift>,
@@ -137,10 +137,10 @@ pub fn plan_disjoint_by_thesis(
     let model = ThesisModel::new(workload, constants)?;
     let attributes = workload.attributes.len() as u32;
     let layout = |set: AttributeSet| {
-        let asked = vec![None; set.count() as usize];
-        let bits = crate::mapping::allocate_bits(constants.regions, &asked, |_| None);
+        let requested = vec![None; set.count() as usize];
+        let bits = crate::mapping::allocate_bits(constants.regions, &requested, |_| None);
         // The model ignores the bits of a list.
-        let bits = bits.unwrap_or_else(|_| vec![1; asked.len()]);
+        let bits = bits.unwrap_or_else(|_| vec![1; requested.len()]);
         let attributes = set.iter().map(|it| it as u8);
         Layout {
             dimensions: attributes.zip(bits).collect(),
@@ -204,14 +204,14 @@ fn constrained_by_value(workload: &Workload) -> Vec<AttributeSet> {
 }
 
 /// Returns the choice of each heuristic, in order.
-fn heuristics(problem: &Problem, constrained: &[AttributeSet]) -> Vec<Open> {
+fn heuristics(problem: &Problem, constrained: &[AttributeSet]) -> Vec<LayoutSet> {
     let all = Heuristic::ALL.iter();
     all.map(|&which| heuristic(which, problem, constrained))
         .collect()
 }
 
 /// Returns the simplest set that costs little more than the best, and no more than `now`.
-fn chosen(choice: &Choice, simple: &[Open], tolerance: f64, now: Option<f64>) -> Open {
+fn chosen(choice: &Choice, simple: &[LayoutSet], tolerance: f64, now: Option<f64>) -> LayoutSet {
     let cost_max = choice.cost() * (1.0 + tolerance);
     let cost_max = now.map_or(cost_max, |now| cost_max.min(now));
     let top = choice.top.iter().map(|it| &it.1);
@@ -224,14 +224,14 @@ fn report(
     model: &dyn CostModel,
     choice: &Choice,
     chosen: &[u32],
-    simple: &[Open],
+    simple: &[LayoutSet],
     options: &Options,
     configuration: impl Fn(Vec<Layout>) -> Configuration,
 ) -> Report {
     let problem: &Problem = &choice.problem;
     let predict = |open: &[u32]| model.predict(&configuration(problem.layouts_of(open)));
     let top: Vec<Prediction> = choice.top.iter().map(|(_, open)| predict(open)).collect();
-    let named = |(which, open): (&Heuristic, &Open)| Named {
+    let named = |(which, open): (&Heuristic, &LayoutSet)| NamedPrediction {
         name: which.name().to_owned(),
         prediction: predict(open),
     };

@@ -6,17 +6,17 @@
 //! well (L. Breiman, J. Friedman, R. Olshen, C. Stone, "Classification and Regression Trees", 1984, section 3.4.3: the
 //! 1 SE rule).
 
-use super::problem::{Open, Problem};
+use super::problem::{LayoutSet, Problem};
 
 /// Returns the simplest set with a cost of at most `cost_max`: the one with the fewest layouts, then with the fewest
 /// attributes in them, then the cheapest. It considers the starts, and the sets obtained from them by removing layouts,
 /// merging two, or replacing one by a shorter one. `None` if all starts cost more.
 pub(super) fn simplest(
     problem: &Problem,
-    starts: impl IntoIterator<Item = Open>,
+    starts: impl IntoIterator<Item = LayoutSet>,
     cost_max: f64,
-) -> Option<Open> {
-    let is_in = |open: &Open| problem.cost(open) <= cost_max;
+) -> Option<LayoutSet> {
+    let is_in = |open: &LayoutSet| problem.cost(open) <= cost_max;
     let starts = starts.into_iter().filter(is_in);
     let simplified = starts.map(|start| simplified(problem, start, cost_max));
     simplified.min_by(|one, other| {
@@ -25,7 +25,7 @@ pub(super) fn simplest(
     })
 }
 
-fn simplified(problem: &Problem, mut open: Open, cost_max: f64) -> Open {
+fn simplified(problem: &Problem, mut open: LayoutSet, cost_max: f64) -> LayoutSet {
     loop {
         let found = fewer(problem, &open, cost_max).or_else(|| shorter(problem, &open, cost_max));
         match found {
@@ -36,7 +36,7 @@ fn simplified(problem: &Problem, mut open: Open, cost_max: f64) -> Open {
 }
 
 /// Returns the cheapest set with one layout fewer, by removing one or by replacing two with one.
-fn fewer(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
+fn fewer(problem: &Problem, open: &LayoutSet, cost_max: f64) -> Option<LayoutSet> {
     let one_less = (0..open.len()).map(|at| without(open, at));
     let found = cheapest(problem, one_less, cost_max);
     found.or_else(|| {
@@ -50,7 +50,7 @@ fn fewer(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
 }
 
 /// Returns the cheapest set in which a layout with fewer attributes replaces one.
-fn shorter(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
+fn shorter(problem: &Problem, open: &LayoutSet, cost_max: f64) -> Option<LayoutSet> {
     let swapped = (0..open.len()).flat_map(|at| {
         let (left, long) = (without(open, at), length(problem, open[at]));
         let shorter = (0..problem.count()).filter(move |it| length(problem, *it) < long);
@@ -59,20 +59,24 @@ fn shorter(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
     cheapest(problem, swapped, cost_max)
 }
 
-fn cheapest(problem: &Problem, sets: impl Iterator<Item = Open>, cost_max: f64) -> Option<Open> {
+fn cheapest(
+    problem: &Problem,
+    sets: impl Iterator<Item = LayoutSet>,
+    cost_max: f64,
+) -> Option<LayoutSet> {
     let priced = sets.map(|open| (problem.cost(&open), open));
     let cheap = priced.filter(|it| it.0 <= cost_max);
     let cheapest = cheap.min_by(|one, other| one.0.total_cmp(&other.0));
     cheapest.map(|it| it.1)
 }
 
-fn without(open: &[u32], at: usize) -> Open {
+fn without(open: &[u32], at: usize) -> LayoutSet {
     let mut left = open.to_vec();
     left.remove(at);
     left
 }
 
-fn with(mut open: Open, layout: u32) -> Open {
+fn with(mut open: LayoutSet, layout: u32) -> LayoutSet {
     if let Err(at) = open.binary_search(&layout) {
         open.insert(at, layout);
     }
@@ -97,11 +101,11 @@ mod tests {
     use crate::plan::model::{CostModel, Prediction};
 
     /// Random costs: each list of three attributes helps some queries.
-    struct Drawn {
+    struct RandomCosts {
         seed: u64,
     }
 
-    impl CostModel for Drawn {
+    impl CostModel for RandomCosts {
         fn queries(&self) -> usize {
             4
         }
@@ -128,12 +132,12 @@ mod tests {
         }
 
         fn predict(&self, _: &Configuration) -> Prediction {
-            unreachable!("only costs are asked for")
+            unreachable!("only costs are needed")
         }
     }
 
     #[test]
-    fn what_is_found_is_nearly_always_the_simplest_of_all_sets() {
+    fn the_result_is_nearly_always_the_simplest_of_all_sets() {
         let (mut same, rounds) = (0, 300);
         for seed in 0..rounds {
             let list = |set: u8| Layout {
@@ -142,9 +146,9 @@ mod tests {
                     .map(|at| (at, 2))
                     .collect(),
             };
-            let problem = Problem::new(&Drawn { seed }, (1..8).map(list));
+            let problem = Problem::new(&RandomCosts { seed }, (1..8).map(list));
             let all = (0..1u32 << 7).map(|set| (0..7).filter(|at| set >> at & 1 == 1).collect());
-            let all: Vec<Open> = all.collect();
+            let all: Vec<LayoutSet> = all.collect();
             let costs = all.iter().map(|open| problem.cost(open));
             let best = costs.fold(f64::INFINITY, f64::min);
             let start = all

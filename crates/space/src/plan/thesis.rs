@@ -11,7 +11,7 @@
 //! Frequencies are not normalized to a sum of 1, because the thesis's own are not always.
 
 use super::configuration::{AttributeSet, Configuration, Layout};
-use super::model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction, mean_of};
+use super::model::{ClassKind, ClassPrediction, CostModel, CostParts, Prediction, mean_of};
 use super::workload::{Workload, WorkloadError};
 
 /// The constants of the model.
@@ -195,9 +195,9 @@ impl CostModel for ThesisModel<'_> {
                 subspace: best.map(|layout| layout.text(self.workload)),
                 regions,
                 candidates: seconds / constants.beta,
-                parts: Parts {
+                parts: CostParts {
                     candidates: seconds * 1e6,
-                    ..Parts::default()
+                    ..CostParts::default()
                 },
                 ..ClassPrediction::of(&class.name, ClassKind::Query, class.frequency)
             });
@@ -211,24 +211,24 @@ impl CostModel for ThesisModel<'_> {
                 f64::from(constants.replicas * moved) * constants.moved / constants.throughput_max;
             classes.push(ClassPrediction {
                 chain: f64::from(constants.replicas * (stay + 2 * moved)),
-                parts: Parts {
+                parts: CostParts {
                     stages: (seconds - moves) * 1e6,
                     moves: moves * 1e6,
-                    ..Parts::default()
+                    ..CostParts::default()
                 },
                 ..ClassPrediction::of(&class.name, ClassKind::Modification, class.frequency)
             });
         }
         if self.workload.gets > 0.0 {
             classes.push(ClassPrediction {
-                parts: Parts {
+                parts: CostParts {
                     gets: 1e6 / constants.throughput_max,
-                    ..Parts::default()
+                    ..CostParts::default()
                 },
                 ..ClassPrediction::of("get", ClassKind::Get, self.workload.gets)
             });
         }
-        let mut parts = Parts::default();
+        let mut parts = CostParts::default();
         for class in &classes {
             parts.add(&class.parts, class.share);
         }

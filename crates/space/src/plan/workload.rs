@@ -15,7 +15,7 @@
 //! ordered = true
 //!
 //! [[query]]
-//! name = "rooms of a city that I can pay"
+//! name = "affordable rooms of a city"
 //! frequency = 9
 //! equal = ["city"]
 //! range = { price = 0.1 }
@@ -45,7 +45,8 @@ pub struct Workload {
     /// The frequency of reads by key.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gets: f64,
-    /// The frequency of operations in classes that a recording omitted, because it keeps only the most frequent classes.
+    /// The frequency of operations in classes that a recording omitted, because it keeps only the most frequent
+    /// classes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unrecorded: f64,
     #[serde(default, rename = "attribute")]
@@ -130,7 +131,7 @@ pub struct Bucket {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ModificationKind {
     #[default]
     Update,
     Create,
@@ -145,7 +146,7 @@ pub struct Modification {
     pub name: String,
     pub frequency: f64,
     #[serde(default, skip_serializing_if = "is_update")]
-    pub kind: Kind,
+    pub kind: ModificationKind,
     /// The attributes that an update changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
@@ -161,8 +162,8 @@ fn is_zero(number: &f64) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
-fn is_update(kind: &Kind) -> bool {
-    *kind == Kind::Update
+fn is_update(kind: &ModificationKind) -> bool {
+    *kind == ModificationKind::Update
 }
 
 /// An error in a workload, and its location.
@@ -228,7 +229,7 @@ impl Workload {
             let count = self.attributes.len();
             return refuse(
                 "attribute",
-                &format!("{count} of them; {ATTRIBUTES_MAX} are the most"),
+                &format!("{count} attributes; the maximum is {ATTRIBUTES_MAX}"),
             );
         }
         check_frequency("gets", self.gets)?;
@@ -246,17 +247,17 @@ impl Workload {
                 );
                 return refuse(&format!("{key}.name"), &what);
             }
-            if crate::mapping::reads_as_cut(&attribute.name) {
+            if crate::mapping::looks_like_cut(&attribute.name) {
                 let name = &attribute.name;
                 let what = format!(
-                    "{name:?} reads as a cut of SUBSPACES: declare it under another name with AS, or leave it out"
+                    "{name:?} looks like a cut of SUBSPACES: declare it under another name with AS, or leave it out"
                 );
                 return refuse(&format!("{key}.name"), &what);
             }
             if !names.insert(&attribute.name) {
                 return refuse(
                     &format!("{key}.name"),
-                    &format!("{:?} is there twice", attribute.name),
+                    &format!("{:?} occurs twice", attribute.name),
                 );
             }
             attribute.check(&key)?;
@@ -271,10 +272,10 @@ impl Workload {
                 let key = format!("{key}.changes[{number}]");
                 self.check_name(&key, name)?;
                 if modification.changes[..number].contains(name) {
-                    return refuse(&key, &format!("{name:?} is there twice"));
+                    return refuse(&key, &format!("{name:?} occurs twice"));
                 }
             }
-            if modification.kind != Kind::Update && !modification.changes.is_empty() {
+            if modification.kind != ModificationKind::Update && !modification.changes.is_empty() {
                 return refuse(
                     &format!("{key}.changes"),
                     "a create or a delete concerns every attribute; leave it out",
@@ -282,7 +283,10 @@ impl Workload {
             }
         }
         if self.frequency() <= 0.0 {
-            return refuse("query", "nothing is done: give queries or modifications");
+            return refuse(
+                "query",
+                "the workload is empty: add queries or modifications",
+            );
         }
         Ok(())
     }
@@ -405,7 +409,7 @@ fn check_frequency(key: &str, frequency: f64) -> Result<(), WorkloadError> {
     } else {
         refuse(
             key,
-            &format!("{frequency} is no frequency; 0 to {NUMBER_MAX:e}"),
+            &format!("{frequency} is not a frequency; 0 to {NUMBER_MAX:e}"),
         )
     }
 }
@@ -414,7 +418,7 @@ fn check_share(key: &str, share: f64) -> Result<(), WorkloadError> {
     if (0.0..=1.0).contains(&share) {
         Ok(())
     } else {
-        refuse(key, &format!("{share} is no share; from 0 to 1"))
+        refuse(key, &format!("{share} is not a share; from 0 to 1"))
     }
 }
 

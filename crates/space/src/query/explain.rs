@@ -6,7 +6,7 @@ use std::ops::Bound;
 use crate::base::instant;
 use crate::base::number::{Number, print_general};
 use crate::base::ordered::Scalar;
-use crate::error::shown;
+use crate::error::printable;
 use crate::query::predicate::{Leaf, Pattern, Predicate, Span, Test};
 use crate::schema::Definition;
 
@@ -72,7 +72,7 @@ fn leaf_lines(leaf: &Leaf, definition: &Definition, level: usize, out: &mut Stri
             line(level, &format!("{before}EXACT {{"), out);
             words
                 .iter()
-                .for_each(|word| line(level + 1, &format!("{before}{}", shown(word)), out));
+                .for_each(|word| line(level + 1, &format!("{before}{}", printable(word)), out));
             line(level, "}", out);
         }
         Test::Near(circle) => {
@@ -89,11 +89,11 @@ fn leaf_lines(leaf: &Leaf, definition: &Definition, level: usize, out: &mut Stri
 
 fn pattern(pattern: &Pattern) -> String {
     match pattern {
-        Pattern::Exact(text) => shown(text),
-        Pattern::Prefix(text) => format!("PREFIX{{{}*}}", shown(text)),
-        Pattern::Suffix(text) => format!("SUFFIX{{*{}}}", shown(text)),
-        Pattern::Infix(text) => format!("INFIX{{*{}*}}", shown(text)),
-        Pattern::Wildcard(text) => format!("WILDCARD{{{}}}", shown(text)),
+        Pattern::Exact(text) => printable(text),
+        Pattern::Prefix(text) => format!("PREFIX{{{}*}}", printable(text)),
+        Pattern::Suffix(text) => format!("SUFFIX{{*{}}}", printable(text)),
+        Pattern::Infix(text) => format!("INFIX{{*{}*}}", printable(text)),
+        Pattern::Wildcard(text) => format!("WILDCARD{{{}}}", printable(text)),
     }
 }
 
@@ -125,6 +125,6 @@ fn scalar(value: &Scalar) -> String {
         Scalar::Number(Number::Float(number)) if number.is_finite() => format!("{number:.6}"),
         Scalar::Number(Number::Float(number)) => print_general(*number, 6),
         Scalar::Instant(micros) => instant::print(*micros),
-        Scalar::Bytes(bytes) => format!("{:?}", shown(bytes)),
+        Scalar::Bytes(bytes) => format!("{:?}", printable(bytes)),
     }
 }

@@ -31,13 +31,13 @@ impl Test {
             (Test::Within(span), column) => column.scalars().any(|value| span.contains(&value)),
             (Test::Tag(patterns), Column::Tags(tags)) => tags
                 .iter()
-                .any(|tag| patterns.iter().any(|pattern| pattern.fits(tag))),
+                .any(|tag| patterns.iter().any(|pattern| pattern.matches(tag))),
             (Test::Word(Pattern::Exact(word)), Column::Texts(texts)) if word.is_empty() => {
                 texts.iter().any(Vec::is_empty)
             }
             (Test::Word(pattern), Column::Texts(texts)) => texts
                 .iter()
-                .any(|text| words(text).any(|word| pattern.fits(&word))),
+                .any(|text| words(text).any(|word| pattern.matches(&word))),
             (
                 Test::Phrase {
                     words: phrase,

@@ -3,7 +3,7 @@
 //! - `predicate`: the tree that the other modules use.
 //! - `parser`: parses the text, with `scan` for characters and `operands` for the contents of brackets.
 //! - `matches`: evaluates a predicate.
-//! - `reach`: the values of an attribute that a predicate allows.
+//! - `value_domain`: the values of an attribute that a predicate allows.
 //! - `condition`: the conditions of writes.
 //! - `explain`: formats a predicate.
 //!
@@ -26,10 +26,10 @@ mod matches;
 mod operands;
 mod parser;
 pub mod predicate;
-mod reach;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod value_domain;
 
 pub use condition::Condition;
 pub use explain::explain;
@@ -38,4 +38,4 @@ pub(crate) use operands::circle;
 pub(crate) use parser::ensure_conditions;
 pub use parser::{CONDITIONS_MAX, Params, parse};
 pub use predicate::{Leaf, Pattern, Predicate, Span, Test};
-pub use reach::{Reach, reach, says_nothing_of};
+pub use value_domain::{ValueDomain, is_unconstrained, value_domain};

@@ -4,16 +4,16 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-use super::parser::Parser;
+use super::parser::QueryParser;
 use super::predicate::{Circle, Pattern, Predicate, Span, Test};
 use super::scan::{Sign, text_of};
 use crate::base::instant;
 use crate::base::number::Number;
 use crate::base::ordered::Scalar;
 use crate::base::point::{Point, unit_m};
-use crate::base::words::{fold, tag};
-use crate::error::{Refusal, Result, shown};
-use crate::schema::{Attribute, AttributeId, Kind};
+use crate::base::words::{fold_case, tag};
+use crate::error::{Refusal, Result, printable};
+use crate::schema::{Attribute, AttributeId, AttributeKind};
 use crate::value::parse_flag;
 
 /// One bound or value of a range, before it is parsed by type.
@@ -37,12 +37,12 @@ impl Operand {
     }
 }
 
-impl Parser<'_> {
+impl QueryParser<'_> {
     /// Parses `{a | b}`.
     pub fn tags(&mut self, id: AttributeId) -> Result<Option<Predicate>> {
         let attribute = self.definition.get(id).clone();
-        let is_tag = matches!(attribute.kind, Kind::Tag { .. });
-        if !is_tag && attribute.kind != Kind::Boolean {
+        let is_tag = matches!(attribute.kind, AttributeKind::Tag { .. });
+        if !is_tag && attribute.kind != AttributeKind::Boolean {
             let advice = format!("{} is {}", attribute.name, attribute.kind.name());
             return Err(self
                 .scan
@@ -88,7 +88,7 @@ impl Parser<'_> {
             if rule.is_case_sensitive {
                 text.to_vec()
             } else {
-                fold(text)
+                fold_case(text)
             }
         };
         match self.scan.peek() {
@@ -96,7 +96,7 @@ impl Parser<'_> {
                 let text = self.scan.quoted()?;
                 return self.exact_tag(text.as_bytes(), attribute, begin);
             }
-            Some('w') if self.scan.peek_behind(1) == Some('\'') => {
+            Some('w') if self.scan.peek_ahead(1) == Some('\'') => {
                 self.scan.at += 1;
                 let pattern = self.wildcard()?;
                 return Ok(Pattern::Wildcard(folded(&pattern)));
@@ -118,7 +118,7 @@ impl Parser<'_> {
             return Err(self.scan.syntax_at(begin, advice));
         }
         if rest.contains(&star) {
-            let advice = "a * stands at the beginning or the end of a tag: for patterns write w'a*b', for the sign itself \\*";
+            let advice = "a * may only begin or end a tag: for patterns write w'a*b', for the sign itself \\*";
             return Err(self.scan.syntax_at(begin, advice));
         }
         let text = match rest {
@@ -167,7 +167,7 @@ impl Parser<'_> {
                 return Err(self.scan.syntax("a closing ] is expected here"));
             }
         }
-        if attribute.kind == Kind::Geo {
+        if attribute.kind == AttributeKind::Geo {
             return self.circle(id, &operands, begin).map(Some);
         }
         let refuse_order = || {
@@ -181,7 +181,7 @@ impl Parser<'_> {
             [one] if one.is_exclusive => {
                 return Err(self.scan.syntax_at(
                     one.at,
-                    "a single value cannot be left out: write [(from to], or [value]",
+                    "a single value cannot be excluded: write [(from to], or [value]",
                 ));
             }
             [one] => match self.scalar(&attribute, one)? {
@@ -208,7 +208,7 @@ impl Parser<'_> {
                     high: bound(high)?,
                 };
                 // Numbers include the infinities as values. Other types have no infinite values.
-                if attribute.kind != Kind::Numeric {
+                if attribute.kind != AttributeKind::Numeric {
                     match (low.infinite(), high.infinite()) {
                         (Some(low), Some(high)) if low == high => {
                             return Ok(Some(Predicate::Nothing));
@@ -224,7 +224,7 @@ impl Parser<'_> {
             _ => {
                 return Err(self.scan.syntax_at(
                     begin,
-                    "a range is [value] or [from to], with ( before what is left out",
+                    "a range is [value] or [from to], with ( before an excluded bound",
                 ));
             }
         };
@@ -253,7 +253,7 @@ impl Parser<'_> {
                 at,
             });
         }
-        let is_negated = self.scan.peek() == Some('-') && self.scan.peek_behind(1) == Some('$');
+        let is_negated = self.scan.peek() == Some('-') && self.scan.peek_ahead(1) == Some('$');
         self.scan.at += usize::from(is_negated);
         if self.scan.peek() == Some('$') {
             let text = self.param()?;
@@ -286,16 +286,16 @@ impl Parser<'_> {
         let text = &operand.text;
         let bad = |what: &str| {
             self.scan
-                .syntax_at(operand.at, &format!("{:?} is no {what}", shown(text)))
+                .syntax_at(operand.at, &format!("{:?} is not {what}", printable(text)))
         };
-        if operand.is_negated && attribute.kind != Kind::Numeric {
+        if operand.is_negated && attribute.kind != AttributeKind::Numeric {
             return Err(self
                 .scan
                 .syntax_at(operand.at, "a - before a parameter is for numbers only"));
         }
         Ok(Some(match attribute.kind {
-            Kind::Numeric => {
-                let number = Number::parse(text).ok_or_else(|| bad("number"))?;
+            AttributeKind::Numeric => {
+                let number = Number::parse(text).ok_or_else(|| bad("a number"))?;
                 Scalar::Number(if operand.is_negated {
                     number.negate()
                 } else {
@@ -303,20 +303,21 @@ impl Parser<'_> {
                 })
             }
             _ if operand.infinite().is_some() => return Ok(None),
-            Kind::Timestamp => {
-                let what = "instant: write seconds since 1970, or a date such as 2024-02-29T12:30Z";
+            AttributeKind::Timestamp => {
+                let what =
+                    "an instant: write seconds since 1970, or a date such as 2024-02-29T12:30Z";
                 Scalar::Instant(instant::parse(text).ok_or_else(|| bad(what))?)
             }
-            Kind::Boolean => {
-                Scalar::Boolean(parse_flag(text).map_err(|_| bad("boolean: write true or false"))?)
-            }
-            Kind::Tag {
+            AttributeKind::Boolean => Scalar::Boolean(
+                parse_flag(text).map_err(|_| bad("a boolean: write true or false"))?,
+            ),
+            AttributeKind::Tag {
                 is_case_sensitive, ..
             } => Scalar::Bytes(tag(text, is_case_sensitive)),
-            Kind::Text { .. } => Scalar::Bytes(fold(text)),
-            Kind::Geo => {
+            AttributeKind::Text { .. } => Scalar::Bytes(fold_case(text)),
+            AttributeKind::Geo => {
                 return Err(bad(
-                    "value that points are compared with: write @name:[longitude latitude radius km]",
+                    "a value for comparison with points: write @name:[longitude latitude radius km]",
                 ));
             }
         }))
@@ -324,14 +325,15 @@ impl Parser<'_> {
 
     fn circle(&self, id: AttributeId, operands: &[Operand], begin: usize) -> Result<Predicate> {
         let [longitude, latitude, radius, unit] = operands else {
-            let advice = "points are searched by [longitude latitude radius unit], such as [2.35 48.85 10 km]";
+            let advice =
+                "search for points by [longitude latitude radius unit], such as [2.35 48.85 10 km]";
             return Err(self.scan.syntax_at(begin, advice));
         };
         let number = |operand: &Operand| {
             let number = Number::parse(&operand.text).ok_or_else(|| {
                 self.scan.syntax_at(
                     operand.at,
-                    &format!("{:?} is no number", shown(&operand.text)),
+                    &format!("{:?} is not a number", printable(&operand.text)),
                 )
             })?;
             Ok(if operand.is_negated {
@@ -360,7 +362,7 @@ impl Parser<'_> {
             .find(|test| self.scan.take(test))
         else {
             return Err(self.scan.syntax(
-                "after the name of a field stands : and a clause, or one of == != > >= < <=",
+                "the name of a field is followed by : and a clause, or by one of == != > >= < <=",
             ));
         };
         self.scan.blanks();

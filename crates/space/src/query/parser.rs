@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::predicate::{Leaf, Pattern, Predicate, Test};
 use super::scan::Scan;
-use crate::base::words::{fold, words};
+use crate::base::words::{fold_case, words};
 use crate::error::{Refusal, Result};
-use crate::schema::{AttributeId, Definition, Kind};
+use crate::schema::{AttributeId, AttributeKind, Definition};
 
 /// The values of parameters, `$name`. A parameter may replace a term, a number or a part of a point, but not syntax.
 #[derive(Debug, Clone, Default)]
@@ -34,12 +34,13 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
         )));
     }
     let text = std::str::from_utf8(text).map_err(|error| {
-        let message = "the query is no UTF-8: pass other bytes with PARAMS";
+        let message = "the query is not UTF-8: pass other bytes with PARAMS";
         Refusal::at_column(error.valid_up_to() + 1, message)
     })?;
     let texts = definition.attributes.iter();
-    let texts = texts.filter(|it| matches!(it.kind, Kind::Text { .. }) && !it.options.no_index);
-    let mut parser = Parser {
+    let texts =
+        texts.filter(|it| matches!(it.kind, AttributeKind::Text { .. }) && !it.options.no_index);
+    let mut parser = QueryParser {
         scan: Scan::new(text),
         definition,
         params,
@@ -66,14 +67,14 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
 pub(crate) fn ensure_conditions(count: usize) -> Result<()> {
     if count > CONDITIONS_MAX {
         Err(Refusal::new(format!(
-            "a query has at most {CONDITIONS_MAX} conditions (words, times the texts that each is looked for in, ranges and tags): send several queries"
+            "a query has at most {CONDITIONS_MAX} conditions (words times the text attributes that each is searched in, ranges and tags): send several queries"
         )))
     } else {
         Ok(())
     }
 }
 
-pub(super) struct Parser<'a> {
+pub(super) struct QueryParser<'a> {
     pub scan: Scan,
     pub definition: &'a Definition,
     pub params: &'a Params,
@@ -90,7 +91,7 @@ type Texts<'s> = Option<&'s [AttributeId]>;
 /// `None`: the part has only stopwords, and is omitted.
 type Parsed = Result<Option<Predicate>>;
 
-impl Parser<'_> {
+impl QueryParser<'_> {
     /// Adds to the number of conditions.
     ///
     /// # Errors
@@ -100,11 +101,11 @@ impl Parser<'_> {
         ensure_conditions(self.conditions.get())
     }
 
-    pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub fn parse_nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_MAX {
-            return Err(self.scan.syntax(&format!(
-                "clauses lie at most {DEPTH_MAX} deep in one another"
-            )));
+            return Err(self
+                .scan
+                .syntax(&format!("clauses are nested at most {DEPTH_MAX} deep")));
         }
         self.depth += 1;
         let parsed = parse(self);
@@ -165,12 +166,12 @@ impl Parser<'_> {
         let ends_word = scan.at > 0 && is_of_word(scan.peek_at(scan.at - 1));
         match sign {
             ',' | '.' | ';' | '!' | '?' | '&' | '/' | '#' | '^' | '+' | '`' | '<' | '>' => true,
-            '=' => scan.peek_behind(1) != Some('>'),
+            '=' => scan.peek_ahead(1) != Some('>'),
             // A colon after a word is an error: the `@` before the name of the field is missing.
-            ':' => !matches!(scan.peek_behind(1), Some('{' | '[' | '(' | '"')),
-            '\'' => ends_word || !scan.has_apostrophe_behind(),
+            ':' => !matches!(scan.peek_ahead(1), Some('{' | '[' | '(' | '"')),
+            '\'' => ends_word || !scan.has_later_apostrophe(),
             '%' => {
-                ends_word || !(is_of_word(scan.peek_behind(1)) || scan.peek_behind(1) == Some('%'))
+                ends_word || !(is_of_word(scan.peek_ahead(1)) || scan.peek_ahead(1) == Some('%'))
             }
             '$' => ends_word,
             '@' => ends_word && !self.is_field_here(),
@@ -188,11 +189,11 @@ impl Parser<'_> {
     fn unary(&mut self, texts: Texts<'_>) -> Parsed {
         self.scan.blanks();
         if self.scan.take("-") {
-            let inner = self.deeper(|parser| parser.unary(texts))?;
+            let inner = self.parse_nested(|parser| parser.unary(texts))?;
             return Ok(inner.map(|inner| Predicate::Not(Box::new(inner))));
         }
         if self.scan.take("~") {
-            let inner = self.deeper(|parser| parser.unary(texts))?;
+            let inner = self.parse_nested(|parser| parser.unary(texts))?;
             return Ok(inner.map(|inner| Predicate::Optional(Box::new(inner))));
         }
         let parsed = self.primary(texts)?;
@@ -213,14 +214,14 @@ impl Parser<'_> {
         match self.scan.peek() {
             Some('(') => {
                 self.scan.at += 1;
-                let inner = self.deeper(|parser| parser.or(texts))?;
+                let inner = self.parse_nested(|parser| parser.or(texts))?;
                 self.scan.expect(")", "a closing ) is expected here")?;
                 Ok(inner)
             }
             Some('@') if texts.is_none() => self.field(),
-            Some('@') => Err(self.scan.syntax(
-                "within the parentheses of a text stand terms only: put this clause beside them",
-            )),
+            Some('@') => Err(self
+                .scan
+                .syntax("the parentheses of a text contain only terms: put this clause outside")),
             Some('"' | '\'') => {
                 let text = self.scan.quoted()?;
                 Ok(self.phrase(text.as_bytes(), texts))
@@ -228,12 +229,12 @@ impl Parser<'_> {
             Some('%') => Err(self
                 .scan
                 .syntax("fuzzy terms are not supported: use a prefix such as hel*, or w'h?llo'")),
-            Some('w') if self.scan.peek_behind(1) == Some('\'') => {
+            Some('w') if self.scan.peek_ahead(1) == Some('\'') => {
                 self.scan.at += 1;
                 let pattern = self.wildcard()?;
                 Ok(Some(self.text(
                     texts,
-                    Test::Word(Pattern::Wildcard(fold(&pattern))),
+                    Test::Word(Pattern::Wildcard(fold_case(&pattern))),
                 )))
             }
             Some('*') => {
@@ -247,7 +248,7 @@ impl Parser<'_> {
                     _ => {
                         return Err(self.scan.syntax_at(
                             begin,
-                            "a * alone means every object: write * without a field",
+                            "a * alone matches every object: write * without a field",
                         ));
                     }
                 }
@@ -268,7 +269,7 @@ impl Parser<'_> {
                     return Err(self.scan.syntax("a term or a clause is missing here"));
                 }
                 if word.is_empty() {
-                    return Err(self.scan.syntax("this sign means nothing here: put the text in quotes, or write \\ before the sign where the texts have it, too"));
+                    return Err(self.scan.syntax("this character has no meaning here: put the text in quotes, or write \\ before the character if the texts contain it"));
                 }
                 if word.eq_ignore_ascii_case("ismissing") && self.scan.take_after_blanks("(") {
                     return self.is_missing(begin);
@@ -278,10 +279,10 @@ impl Parser<'_> {
         };
         let has_end_star = self.scan.take("*");
         if self.scan.peek() == Some('-') {
-            let advice = "a - inside of a word could mean two things: put the words in quotes, such as \"heavy-duty\", or a blank before the - for a negation";
+            let advice = "a - inside a word is ambiguous: put the words in quotes, such as \"heavy-duty\", or a blank before the - for a negation";
             return Err(self.scan.syntax(advice));
         }
-        let folded = fold(&value);
+        let folded = fold_case(&value);
         let pattern = match (has_star, has_end_star) {
             (false, false) => return Ok(self.term_of(&value, begin, texts)),
             (false, true) => Pattern::Prefix(folded),
@@ -297,7 +298,7 @@ impl Parser<'_> {
         if is_param && words(value).count() > 1 {
             return self.phrase(value, texts);
         }
-        let word = fold(value);
+        let word = fold_case(value);
         if self.definition.is_stopword(&word) {
             None
         } else {
@@ -390,10 +391,14 @@ impl Parser<'_> {
         for id in attributes {
             let attribute = self.definition.get(*id);
             let (expected, example) = match attribute.kind {
-                Kind::Text { .. } => continue,
-                Kind::Tag { .. } | Kind::Boolean => ("Expected a TEXT field", "{..}"),
-                Kind::Numeric | Kind::Timestamp => ("Expected a TEXT field", "[from to]"),
-                Kind::Geo => ("Expected a TEXT field", "[longitude latitude radius km]"),
+                AttributeKind::Text { .. } => continue,
+                AttributeKind::Tag { .. } | AttributeKind::Boolean => {
+                    ("Expected a TEXT field", "{..}")
+                }
+                AttributeKind::Numeric | AttributeKind::Timestamp => {
+                    ("Expected a TEXT field", "[from to]")
+                }
+                AttributeKind::Geo => ("Expected a TEXT field", "[longitude latitude radius km]"),
             };
             let advice = format!(
                 "{} is {}: write @{}:{example}",
@@ -413,7 +418,7 @@ impl Parser<'_> {
             ("~", Predicate::Optional),
         ] {
             if self.scan.take(sign) {
-                let inner = self.deeper(|parser| parser.unary_text(attributes))?;
+                let inner = self.parse_nested(|parser| parser.unary_text(attributes))?;
                 return Ok(inner.map(|inner| wrap(Box::new(inner))));
             }
         }
@@ -422,7 +427,7 @@ impl Parser<'_> {
 
     fn is_missing(&mut self, begin: usize) -> Parsed {
         self.scan
-            .expect("@", "in the parentheses of ismissing stands @ and a name")?;
+            .expect("@", "write @ and a name in the parentheses of ismissing")?;
         let id = self.attribute()?;
         self.scan.expect(")", "a closing ) is expected here")?;
         let attribute = self.definition.get(id);
@@ -441,11 +446,11 @@ impl Parser<'_> {
         self.scan.blanks();
         if self.scan.peek() == Some('[') {
             return Err(self.scan.syntax(
-                "vectors are not supported: after => stand attributes such as {$weight: 2}",
+                "vectors are not supported: after => write attributes such as {$weight: 2}",
             ));
         }
         self.scan
-            .expect("{", "after => stand attributes such as {$weight: 2}")?;
+            .expect("{", "after => write attributes such as {$weight: 2}")?;
         loop {
             if self.scan.take_after_blanks("}") {
                 return Ok(());
@@ -477,7 +482,7 @@ impl Parser<'_> {
             };
             if !changes_nothing {
                 let message = format!(
-                    "${name}: {value} is not supported: searches do not score, and words that stand together are searched for in quotes"
+                    "${name}: {value} is not supported: searches do not score; search for adjacent words in quotes"
                 );
                 return Err(Refusal::at_column(begin + 1, message));
             }
@@ -497,7 +502,7 @@ impl Parser<'_> {
     pub fn value_of(&self, name: &str, at: usize) -> Result<Vec<u8>> {
         if name.is_empty() {
             let advice =
-                "behind $ the name of a parameter is missing: write \\$ for the sign itself";
+                "the name of a parameter is missing after $: write \\$ for the sign itself";
             return Err(self.scan.syntax_at(at, advice));
         }
         let value = self.params.0.get(name.as_bytes());
@@ -541,7 +546,7 @@ fn one(attributes: &[AttributeId], scan: &Scan, begin: usize) -> Result<Attribut
         [one] => Ok(*one),
         _ => Err(scan.syntax_at(
             begin,
-            "several fields stand before terms only: join clauses of other kinds by |",
+            "several fields may precede only terms: join other clauses by |",
         )),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::base::ordered::Scalar;
 use crate::base::point::Point;
-use crate::base::words::fits_wildcard;
+use crate::base::words::matches_wildcard;
 use crate::schema::AttributeId;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -137,7 +137,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    pub fn fits(&self, text: &[u8]) -> bool {
+    pub fn matches(&self, text: &[u8]) -> bool {
         match self {
             Pattern::Exact(pattern) => text == pattern,
             Pattern::Prefix(prefix) => text.starts_with(prefix),
@@ -145,7 +145,7 @@ impl Pattern {
             Pattern::Infix(part) => {
                 part.is_empty() || text.windows(part.len()).any(|window| window == part)
             }
-            Pattern::Wildcard(pattern) => fits_wildcard(pattern, text),
+            Pattern::Wildcard(pattern) => matches_wildcard(pattern, text),
         }
     }
 

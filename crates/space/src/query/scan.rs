@@ -29,7 +29,7 @@ impl Scan {
         self.chars.get(self.at).copied()
     }
 
-    pub fn peek_behind(&self, by: usize) -> Option<char> {
+    pub fn peek_ahead(&self, by: usize) -> Option<char> {
         self.chars.get(self.at + by).copied()
     }
 
@@ -38,7 +38,7 @@ impl Scan {
     }
 
     /// Returns whether a `'` follows after the next character.
-    pub fn has_apostrophe_behind(&self) -> bool {
+    pub fn has_later_apostrophe(&self) -> bool {
         self.last_apostrophe.is_some_and(|last| self.at < last)
     }
 
@@ -83,7 +83,7 @@ impl Scan {
         let fits = signs
             .chars()
             .enumerate()
-            .all(|(by, sign)| self.peek_behind(by) == Some(sign));
+            .all(|(by, sign)| self.peek_ahead(by) == Some(sign));
         self.at += if fits { signs.chars().count() } else { 0 };
         fits
     }
@@ -91,11 +91,11 @@ impl Scan {
     pub fn take_after_blanks(&mut self, signs: &str) -> bool {
         let begin = self.at;
         self.blanks();
-        let is_there = self.take(signs);
-        if !is_there {
+        let is_next = self.take(signs);
+        if !is_next {
             self.at = begin;
         }
-        is_there
+        is_next
     }
 
     pub fn expect(&mut self, sign: &str, advice: &str) -> Result<()> {
@@ -112,7 +112,7 @@ impl Scan {
         let mut word = String::new();
         while let Some(sign) = self.peek() {
             if sign == '\\' {
-                let Some(escaped) = self.peek_behind(1) else {
+                let Some(escaped) = self.peek_ahead(1) else {
                     break;
                 };
                 word.push(escaped);
@@ -132,7 +132,7 @@ impl Scan {
     pub fn name(&mut self, also: &str) -> String {
         let mut name = String::new();
         while let Some(sign) = self.peek() {
-            if let ('\\', Some(escaped)) = (sign, self.peek_behind(1)) {
+            if let ('\\', Some(escaped)) = (sign, self.peek_ahead(1)) {
                 name.push(escaped);
                 self.at += 2;
             } else if sign.is_alphanumeric() || sign == '_' || also.contains(sign) {
@@ -159,8 +159,8 @@ impl Scan {
                     return Err(self.syntax_at(begin, "the quote that opens here is not closed"));
                 }
                 sign if sign == quote => break,
-                Some('\\') if self.peek_behind(1) == quote || self.peek_behind(1) == Some('\\') => {
-                    text.extend(self.peek_behind(1));
+                Some('\\') if self.peek_ahead(1) == quote || self.peek_ahead(1) == Some('\\') => {
+                    text.extend(self.peek_ahead(1));
                     self.at += 1;
                 }
                 Some(sign) => text.push(sign),
@@ -175,7 +175,7 @@ impl Scan {
     pub fn until(&mut self, is_end: impl Fn(char) -> bool) -> Vec<Sign> {
         let mut signs: Vec<Sign> = Vec::new();
         while let Some(sign) = self.peek() {
-            if let ('\\', Some(escaped)) = (sign, self.peek_behind(1)) {
+            if let ('\\', Some(escaped)) = (sign, self.peek_ahead(1)) {
                 signs.push((escaped, true));
                 self.at += 2;
                 continue;

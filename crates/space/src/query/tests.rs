@@ -67,7 +67,7 @@ fn infinite_bounds_have_their_side_in_ranges_of_every_kind() {
 }
 
 #[test]
-fn what_is_missing_is_said_where_it_is_missing() {
+fn errors_point_at_missing_parts() {
     let missing = "near the end: a term or a clause is missing here";
     check(
         "hello -",
@@ -77,7 +77,7 @@ fn what_is_missing_is_said_where_it_is_missing() {
         "@x:",
         &format!("! Syntax error at offset 3 {missing} (column 4)"),
     );
-    let name = "behind $ the name of a parameter is missing: write \\$ for the sign itself";
+    let name = "the name of a parameter is missing after $: write \\$ for the sign itself";
     check(
         "$",
         &format!("! Syntax error at offset 0 near $: {name} (column 1)"),
@@ -170,7 +170,7 @@ fn punctuation_separates_words_as_it_does_in_texts() {
 }
 
 #[test]
-fn nothing_is_found_by_a_field_that_is_not_indexed() {
+fn a_field_without_an_index_matches_nothing() {
     check("@h:{a}", "<empty>");
     check("@h<\"b\" a", "INTERSECT { <empty> a }");
 }
@@ -235,7 +235,7 @@ fn ranges_have_bounds_of_their_kind() {
 }
 
 #[test]
-fn what_does_not_fit_is_pointed_at() {
+fn errors_point_at_invalid_parts() {
     check(
         "(a",
         "! Syntax error at offset 2 near the end: a closing ) is expected here (column 3)",
@@ -254,11 +254,11 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "heavy-duty",
-        "! Syntax error at offset 5 near -duty: a - inside of a word could mean two things: put the words in quotes, such as \"heavy-duty\", or a blank before the - for a negation (column 6)",
+        "! Syntax error at offset 5 near -duty: a - inside a word is ambiguous: put the words in quotes, such as \"heavy-duty\", or a blank before the - for a negation (column 6)",
     );
     check(
         "t:{a}",
-        "! Syntax error at offset 1 near :{a}: this sign means nothing here: put the text in quotes, or write \\ before the sign where the texts have it, too (column 2)",
+        "! Syntax error at offset 1 near :{a}: this character has no meaning here: put the text in quotes, or write \\ before the character if the texts contain it (column 2)",
     );
     check(
         "%hello%",
@@ -266,7 +266,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "*=>[KNN 10 @v $blob]",
-        "! Syntax error at offset 3 near [KNN 10 @v $blob]: vectors are not supported: after => stand attributes such as {$weight: 2} (column 4)",
+        "! Syntax error at offset 3 near [KNN 10 @v $blob]: vectors are not supported: after => write attributes such as {$weight: 2} (column 4)",
     );
     check(
         "a=>{$boost: 2}",
@@ -278,11 +278,11 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "a=>{$weight: 2}",
-        "! $weight: 2 is not supported: searches do not score, and words that stand together are searched for in quotes (column 6)",
+        "! $weight: 2 is not supported: searches do not score; search for adjacent words in quotes (column 6)",
     );
     check(
         "a=>{$slop: 1}",
-        "! $slop: 1 is not supported: searches do not score, and words that stand together are searched for in quotes (column 6)",
+        "! $slop: 1 is not supported: searches do not score; search for adjacent words in quotes (column 6)",
     );
     check(
         "@t:a",
@@ -294,7 +294,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@x:(@n:[0 10])",
-        "! Syntax error at offset 4 near @n:[0 10]): within the parentheses of a text stand terms only: put this clause beside them (column 5)",
+        "! Syntax error at offset 4 near @n:[0 10]): the parentheses of a text contain only terms: put this clause outside (column 5)",
     );
     check(
         "@t:{a",
@@ -310,7 +310,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@t:{a*b}",
-        "! Syntax error at offset 4 near a*b}: a * stands at the beginning or the end of a tag: for patterns write w'a*b', for the sign itself \\* (column 5)",
+        "! Syntax error at offset 4 near a*b}: a * may only begin or end a tag: for patterns write w'a*b', for the sign itself \\* (column 5)",
     );
     check(
         "@n:[5 1]",
@@ -318,11 +318,11 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@n:[nan 1]",
-        "! Syntax error at offset 4 near nan 1]: \"nan\" is no number (column 5)",
+        "! Syntax error at offset 4 near nan 1]: \"nan\" is not a number (column 5)",
     );
     check(
         "@n:[$empty 1]",
-        "! Syntax error at offset 4 near $empty 1]: \"\" is no number (column 5)",
+        "! Syntax error at offset 4 near $empty 1]: \"\" is not a number (column 5)",
     );
     check(
         "@n:[1 2",
@@ -330,11 +330,11 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@n:[]",
-        "! Syntax error at offset 3 near []: a range is [value] or [from to], with ( before what is left out (column 4)",
+        "! Syntax error at offset 3 near []: a range is [value] or [from to], with ( before an excluded bound (column 4)",
     );
     check(
         "@n 5",
-        "! Syntax error at offset 3 near 5: after the name of a field stands : and a clause, or one of == != > >= < <= (column 4)",
+        "! Syntax error at offset 3 near 5: the name of a field is followed by : and a clause, or by one of == != > >= < <= (column 4)",
     );
     check(
         "@n:[0 $q]",
@@ -385,7 +385,7 @@ fn found(query: &str, fields: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn objects_are_found_by_what_they_hold() {
+fn objects_are_found_by_their_values() {
     let hotel = [
         ("t", "pool, Sea View"),
         ("n", "120"),
@@ -451,7 +451,7 @@ fn objects_are_found_by_what_they_hold() {
 }
 
 #[test]
-fn writes_are_made_on_conditions() {
+fn conditions_gate_writes() {
     let space = space(SPACE);
     let hotel = Object::Hash(Hash::from_iter([("n", "3")]));
     let predicate = |text: &str| parse(text.as_bytes(), &space, &params()).unwrap();
@@ -475,31 +475,31 @@ fn writes_are_made_on_conditions() {
 }
 
 #[test]
-fn elements_of_arrays_are_all_found_and_hide_nothing() {
+fn all_elements_of_arrays_are_found() {
     let space = space("i ON JSON SCHEMA $.p AS p NUMERIC");
     let object = Object::Json(Document::parse(br#"{"p":[1,9]}"#).unwrap());
     let (row, _) = Row::of(&space, &object);
     let predicate = parse(b"@p:[0 2] @p:[8 10]", &space, &params()).unwrap();
     assert!(matches(&predicate, &row));
-    let reach = reach(&predicate, &space.attributes[0]);
+    let domain = value_domain(&predicate, &space.attributes[0]);
     assert!(
-        !reach.spans.is_empty(),
-        "bounds of different elements are not cut with each other"
+        !domain.spans.is_empty(),
+        "bounds of different elements are not intersected"
     );
 }
 
 #[test]
-fn reach_tells_values_and_ranges() {
+fn a_value_domain_has_values_and_ranges() {
     let space = space(SPACE);
     let check = |query: &str, name: &str, expected: &str| {
         let predicate = parse(query.as_bytes(), &space, &params()).unwrap();
-        let reach = reach(&predicate, space.by_name(name).unwrap());
-        let shown: Vec<_> = reach
+        let domain = value_domain(&predicate, space.by_name(name).unwrap());
+        let shown: Vec<_> = domain
             .spans
             .iter()
             .map(|span| format!("{:?}..{:?}", span.low, span.high))
             .collect();
-        let shown = shown.join(" ") + if reach.missing { " missing" } else { "" };
+        let shown = shown.join(" ") + if domain.missing { " missing" } else { "" };
         let shown = shown
             .replace("Number(Int(", "")
             .replace("Bytes(", "")
@@ -547,18 +547,18 @@ fn any_query() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_nothing_is_said_of_reaches_everything(query in any_query()) {
+    fn unconstrained_attributes_allow_every_value(query in any_query()) {
         let space = space(SPACE);
         let predicate = parse(query.as_bytes(), &space, &Params::default()).unwrap();
         for attribute in &space.attributes {
-            let is_free = says_nothing_of(&predicate, attribute.id);
-            prop_assert!(!is_free || reach(&predicate, attribute).is_all(), "{}", attribute.name);
+            let is_free = is_unconstrained(&predicate, attribute.id);
+            prop_assert!(!is_free || value_domain(&predicate, attribute).is_all(), "{}", attribute.name);
         }
     }
 
-    /// A search restricted to the reach finds every matching object.
+    /// A search restricted to the value domain finds every matching object.
     #[test]
-    fn objects_that_match_lie_within_the_reach(query in any_query(), n in proptest::option::of(-4_i32..5), t in proptest::option::of("[ab]{0,2}(,[ab]{1,2})?"), x in "[ab]{0,2}") {
+    fn matching_objects_are_in_the_value_domain(query in any_query(), n in proptest::option::of(-4_i32..5), t in proptest::option::of("[ab]{0,2}(,[ab]{1,2})?"), x in "[ab]{0,2}") {
         let space = space(SPACE);
         let mut hash = Hash::default();
         n.map(|n| hash.set(b"n", n.to_string()));
@@ -569,18 +569,18 @@ proptest! {
         if matches(&predicate, &row) {
             for name in ["n", "t", "x"] {
                 let attribute = space.by_name(name).unwrap();
-                let reach = reach(&predicate, attribute);
+                let domain = value_domain(&predicate, attribute);
                 let values: Vec<Scalar> = row.columns[attribute.id.index()].scalars().collect();
-                let is_reached = values.iter().any(|value| reach.contains(Some(value))) || (values.is_empty() && reach.contains(None));
-                prop_assert!(is_reached, "{name}: {reach:?}");
-                let touching = reach.spans.windows(2).any(|two| two[0].high == two[1].low);
-                prop_assert!(!touching || reach.spans.windows(2).all(|two| !matches!(two[0].high, std::ops::Bound::Included(_)) || two[0].high != two[1].low));
+                let is_allowed = values.iter().any(|value| domain.contains(Some(value))) || (values.is_empty() && domain.contains(None));
+                prop_assert!(is_allowed, "{name}: {domain:?}");
+                let touching = domain.spans.windows(2).any(|two| two[0].high == two[1].low);
+                prop_assert!(!touching || domain.spans.windows(2).all(|two| !matches!(two[0].high, std::ops::Bound::Included(_)) || two[0].high != two[1].low));
             }
         }
     }
 
     #[test]
-    fn any_text_is_a_query_or_refused(query in r#"[ab1 @tnx:{}\[\]()|*~$'"=>!-]{0,24}"#) {
+    fn any_text_is_a_query_or_rejected(query in r#"[ab1 @tnx:{}\[\]()|*~$'"=>!-]{0,24}"#) {
         let space = space(SPACE);
         if let Ok(predicate) = parse(query.as_bytes(), &space, &params()) {
             let _ = explain(&predicate, &space);

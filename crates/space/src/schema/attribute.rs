@@ -23,12 +23,12 @@ pub struct Attribute {
     pub path: Option<Path>,
     /// The name in queries.
     pub name: String,
-    pub kind: Kind,
+    pub kind: AttributeKind,
     pub options: Options,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum AttributeKind {
     Tag {
         /// `None`: the complete value is one tag.
         separator: Option<u8>,
@@ -61,22 +61,25 @@ pub struct Options {
     pub suffix_trie: bool,
 }
 
-impl Kind {
+impl AttributeKind {
     pub fn name(&self) -> &'static str {
         match self {
-            Kind::Tag { .. } => "TAG",
-            Kind::Text { .. } => "TEXT",
-            Kind::Numeric => "NUMERIC",
-            Kind::Geo => "GEO",
-            Kind::Timestamp => "TIMESTAMP",
-            Kind::Boolean => "BOOLEAN",
+            AttributeKind::Tag { .. } => "TAG",
+            AttributeKind::Text { .. } => "TEXT",
+            AttributeKind::Numeric => "NUMERIC",
+            AttributeKind::Geo => "GEO",
+            AttributeKind::Timestamp => "TIMESTAMP",
+            AttributeKind::Boolean => "BOOLEAN",
         }
     }
 
     /// Returns whether regions partition the attribute by bounds, so that a range contacts few regions. Other
     /// attributes are partitioned by hash.
     pub fn is_ordered(&self) -> bool {
-        matches!(self, Kind::Numeric | Kind::Timestamp | Kind::Boolean)
+        matches!(
+            self,
+            AttributeKind::Numeric | AttributeKind::Timestamp | AttributeKind::Boolean
+        )
     }
 }
 
@@ -85,10 +88,10 @@ impl Attribute {
     pub fn is_single_valued(&self) -> bool {
         let splits = matches!(
             self.kind,
-            Kind::Tag {
+            AttributeKind::Tag {
                 separator: Some(_),
                 ..
-            } | Kind::Text { .. }
+            } | AttributeKind::Text { .. }
         );
         // A path may select an array, and each of its elements is a value.
         !splits && self.path.is_none()
@@ -96,7 +99,7 @@ impl Attribute {
 
     pub fn tag_rule(&self) -> TagRule {
         let (separator, is_case_sensitive) = match self.kind {
-            Kind::Tag {
+            AttributeKind::Tag {
                 separator,
                 is_case_sensitive,
             } => (separator, is_case_sensitive),
@@ -114,7 +117,7 @@ impl Attribute {
         self.options.unf
             || matches!(
                 self.kind,
-                Kind::Tag {
+                AttributeKind::Tag {
                     is_case_sensitive: true,
                     ..
                 }

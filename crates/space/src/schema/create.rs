@@ -9,19 +9,19 @@
 //! - LANGUAGE, LANGUAGE_FIELD, SCORE, SCORE_FIELD, PAYLOAD_FIELD and WEIGHT are parsed, because existing spaces may
 //!   have been declared with them. [`Definition::ensure_effective`] rejects those that would change results.
 
-use super::attribute::{Attribute, AttributeId, Kind, Options};
+use super::attribute::{Attribute, AttributeId, AttributeKind, Options};
 use super::definition::{Cut, Definition, Filter, Layout};
 use super::layout::take_regions;
 use crate::base::arguments::Arguments;
-use crate::base::words::fold;
-use crate::error::{Refusal, Result, shown};
+use crate::base::words::fold_case;
+use crate::error::{Refusal, Result, printable};
 use crate::expression::Expression;
 use crate::mapping::REGION_BITS_MAX;
 use crate::object::{ObjectKind, Path};
 
 /// Options of a space that would change results if they had an effect. A command with one of them is rejected, but an
 /// existing space may keep it.
-const REFUSED: [(&[u8], &str); 5] = [
+const REJECTED_OPTIONS: [(&[u8], &str); 5] = [
     (b"LANGUAGE", "words are not stemmed; leave it out"),
     (b"LANGUAGE_FIELD", "words are not stemmed; leave it out"),
     (
@@ -30,7 +30,7 @@ const REFUSED: [(&[u8], &str); 5] = [
     ),
     (
         b"SCORE_FIELD",
-        "searches do not score; leave it out, and order answers with SORTBY",
+        "searches do not score; leave it out, and order results with SORTBY",
     ),
     (
         b"PAYLOAD_FIELD",
@@ -69,7 +69,7 @@ impl Definition {
     ///
     /// # Errors
     /// See [`Definition::parse_create`].
-    pub fn parse_known(arguments: &[&[u8]]) -> Result<Definition> {
+    pub fn parse_existing(arguments: &[&[u8]]) -> Result<Definition> {
         Definition::parse(arguments).map(|(definition, _)| definition)
     }
 
@@ -162,12 +162,12 @@ impl Definition {
         }
         if let Some(more) = args.peek() {
             return Err(args.refuse(format!(
-                "Unknown argument `{}`: nothing stands behind the lists of INDEX, or DEFAULT",
-                shown(more)
+                "Unknown argument `{}`: nothing may follow the lists of INDEX, or DEFAULT",
+                printable(more)
             )));
         }
         if altered.layout.indexes == self.layout.indexes {
-            Err(Refusal::new("it has these indexes already"))
+            Err(Refusal::new("the space already has these indexes"))
         } else {
             Ok(altered)
         }
@@ -179,7 +179,7 @@ impl Definition {
             .iter()
             .position(|attribute| attribute.name == name)
         else {
-            return Err(format!("{name:?} is no attribute of {:?}", self.name));
+            return Err(format!("{name:?} is not an attribute of {:?}", self.name));
         };
         let id = self.attributes[place].id;
         let is_cut = self
@@ -198,9 +198,9 @@ impl Definition {
             .any(|indexed| *indexed == id);
         if is_cut || is_indexed {
             let why = if is_cut {
-                "a subspace is made of it; FT.ALTER .. SUBSPACES gives the space others"
+                "a subspace uses it; FT.ALTER .. SUBSPACES changes the subspaces"
             } else {
-                "an INDEX is made of it; FT.ALTER .. INDEX gives the space others"
+                "an INDEX uses it; FT.ALTER .. INDEX changes the indexes"
             };
             return Err(format!("attribute {name:?} cannot be dropped: {why}"));
         }
@@ -226,7 +226,8 @@ impl Definition {
                 return Err(Refusal::at_argument(at, message));
             }
             if self.next_id.0 == IDS_MAX {
-                return Err(args.refuse("too many attributes came and went: create the space anew"));
+                return Err(args
+                    .refuse("too many attributes were added and dropped: create the space again"));
             }
             self.next_id.0 += 1;
             self.attributes.push(attribute);
@@ -254,7 +255,7 @@ impl Definition {
                 if index.contains(&id) {
                     return Err(Refusal::at_argument(
                         at,
-                        format!("{name:?} stands twice in one index"),
+                        format!("{name:?} occurs twice in one index"),
                     ));
                 }
                 index.push(id);
@@ -277,7 +278,7 @@ impl Definition {
             for part in text(at, list)?.split(',') {
                 let cut = self.cut(part, bits_max).map_err(refuse)?;
                 if cuts.iter().any(|other| other.attribute == cut.attribute) {
-                    return Err(refuse(format!("{part:?} stands twice in one subspace")));
+                    return Err(refuse(format!("{part:?} occurs twice in one subspace")));
                 }
                 cuts.push(cut);
             }
@@ -306,7 +307,7 @@ impl Definition {
                 .ok()
                 .filter(|bits| (1..=bits_max).contains(&u32::from(*bits)));
             let bits: u8 = parsed.ok_or_else(|| {
-                format!("{bits:?} is no number of bits from 1 to {bits_max}: write, for example, {name}:4 for sixteen parts")
+                format!("{bits:?} is not a number of bits from 1 to {bits_max}: write, for example, {name}:4 for sixteen parts")
             })?;
             return Ok(Cut {
                 attribute: self.searchable(name)?,
@@ -321,11 +322,11 @@ impl Definition {
 
     fn searchable(&self, name: &str) -> Result<AttributeId, String> {
         match self.by_name(name) {
-            None => Err(format!("{name:?} is no attribute of the schema")),
+            None => Err(format!("{name:?} is not an attribute of the schema")),
             Some(attribute) if attribute.options.no_index => {
-                Err(format!("{name:?} is NOINDEX: nothing is searched by it"))
+                Err(format!("{name:?} is NOINDEX: searches cannot use it"))
             }
-            Some(attribute) if attribute.kind == Kind::Geo => Err(format!(
+            Some(attribute) if attribute.kind == AttributeKind::Geo => Err(format!(
                 "{name:?} is GEO: a radius has neither one value nor a range, so that it cannot be cut or indexed in order"
             )),
             Some(attribute) => Ok(attribute.id),
@@ -335,7 +336,7 @@ impl Definition {
 
 fn text(at: usize, list: &[u8]) -> Result<&str> {
     std::str::from_utf8(list)
-        .map_err(|_| Refusal::at_argument(at, format!("{:?} is no UTF-8", shown(list))))
+        .map_err(|_| Refusal::at_argument(at, format!("{:?} is not UTF-8", printable(list))))
 }
 
 impl Definition {
@@ -351,13 +352,15 @@ impl Definition {
         };
         let words = &self.without_effect;
         for (at, word) in words.iter().enumerate().filter(|_| before.is_none()) {
-            let refused = REFUSED.iter().find(|(refused, _)| *refused == &word[..]);
+            let refused = REJECTED_OPTIONS
+                .iter()
+                .find(|(refused, _)| *refused == &word[..]);
             match refused {
                 Some((b"SCORE", _)) if is_one(words.get(at + 1)) => {}
                 Some((_, advice)) => {
                     return Err(Refusal::new(format!(
                         "{} is not supported: {advice}",
-                        shown(word)
+                        printable(word)
                     )));
                 }
                 None => {}
@@ -365,7 +368,7 @@ impl Definition {
         }
         for attribute in &self.attributes {
             let is_new = before.is_none_or(|before| before.attribute(attribute.id).is_none());
-            if let Kind::Text { weight, .. } = attribute.kind
+            if let AttributeKind::Text { weight, .. } = attribute.kind
                 && is_new
                 && weight != 1.0
             {
@@ -394,7 +397,7 @@ fn option<'a>(
                 kind => {
                     return Err(args.refuse_last(format!(
                         "Invalid rule type: {:?}; a space is ON HASH or ON JSON",
-                        shown(kind)
+                        printable(kind)
                     )));
                 }
             };
@@ -422,7 +425,7 @@ fn option<'a>(
         "STOPWORDS" => {
             args.skip();
             let words = args.take_list("STOPWORDS")?;
-            definition.stopwords = Some(words.iter().map(|word| fold(word)).collect());
+            definition.stopwords = Some(words.iter().map(|word| fold_case(word)).collect());
         }
         "SKIPINITIALSCAN" => {
             args.skip();
@@ -447,7 +450,7 @@ fn option<'a>(
                 return Err(args.refuse_last(format!(
                     "Invalid {}: {:?}",
                     word.to_lowercase(),
-                    shown(value)
+                    printable(value)
                 )));
             }
             definition
@@ -482,7 +485,7 @@ fn option<'a>(
             definition.layout.regions = take_regions(args)?;
         }
         _ => {
-            let unknown = shown(args.peek().unwrap_or_default());
+            let unknown = printable(args.peek().unwrap_or_default());
             return Err(args.refuse(format!(
                 "Unknown argument `{unknown}`: here an option of FT.CREATE or SCHEMA is expected"
             )));
@@ -525,7 +528,7 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
     if name.is_empty() {
         return Err(Refusal::at_argument(at, "an attribute's name is not empty"));
     }
-    if let Some(why) = misleading(&identifier, &name) {
+    if let Some(why) = find_name_conflict(&identifier, &name) {
         return Err(Refusal::at_argument(at, why));
     }
     let kind = kind(on, &name, args)?;
@@ -546,47 +549,46 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
             break;
         }
     }
-    if attribute.kind == Kind::Numeric {
+    if attribute.kind == AttributeKind::Numeric {
         attribute.options.unf |= attribute.options.sortable;
     }
     Ok(attribute)
 }
 
 /// Rejects names that would be parsed differently when the definition is rendered and parsed again.
-fn misleading(identifier: &str, name: &str) -> Option<String> {
+fn find_name_conflict(identifier: &str, name: &str) -> Option<String> {
     if identifier.eq_ignore_ascii_case("AS") {
         return Some(
-            "a field called AS cannot be an attribute: AS stands before the name of another"
-                .to_string(),
+            "a field called AS cannot be an attribute: AS precedes the name of another".to_string(),
         );
     }
-    crate::mapping::reads_as_cut(name).then(|| {
-        format!("{name:?} reads as a cut of SUBSPACES, name:bits: name it otherwise with AS")
+    crate::mapping::looks_like_cut(name).then(|| {
+        format!("{name:?} looks like a cut of SUBSPACES, name:bits: name it otherwise with AS")
     })
 }
 
-fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {
+fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<AttributeKind> {
     let word = args.peek_word().unwrap_or_default();
     let kind = match word.as_str() {
-        "TAG" => Kind::Tag {
+        "TAG" => AttributeKind::Tag {
             separator: Attribute::default_separator(on),
             is_case_sensitive: false,
         },
-        "TEXT" => Kind::Text {
+        "TEXT" => AttributeKind::Text {
             weight: 1.0,
             no_stem: false,
         },
-        "NUMERIC" => Kind::Numeric,
-        "GEO" => Kind::Geo,
-        "TIMESTAMP" => Kind::Timestamp,
-        "BOOLEAN" => Kind::Boolean,
+        "NUMERIC" => AttributeKind::Numeric,
+        "GEO" => AttributeKind::Geo,
+        "TIMESTAMP" => AttributeKind::Timestamp,
+        "BOOLEAN" => AttributeKind::Boolean,
         "GEOSHAPE" | "VECTOR" => {
             return Err(args.refuse(format!("{word} is not supported: attributes are TAG, TEXT, NUMERIC, GEO, TIMESTAMP or BOOLEAN")));
         }
         _ => {
             return Err(args.refuse(format!(
                 "Invalid field type for field `{name}`: {:?} is none of TAG, TEXT, NUMERIC, GEO, TIMESTAMP and BOOLEAN, and no option of the attribute before",
-                shown(args.peek().unwrap_or_default())
+                printable(args.peek().unwrap_or_default())
             )));
         }
     };
@@ -621,15 +623,19 @@ fn attribute_option(
         ("UNF", _) => options.unf = true,
         ("NOINDEX", _) => options.no_index = true,
         ("INDEXMISSING", _) => options.index_missing = true,
-        ("INDEXEMPTY", Kind::Tag { .. } | Kind::Text { .. }) => options.index_empty = true,
-        ("WITHSUFFIXTRIE", Kind::Tag { .. } | Kind::Text { .. }) => options.suffix_trie = true,
+        ("INDEXEMPTY", AttributeKind::Tag { .. } | AttributeKind::Text { .. }) => {
+            options.index_empty = true
+        }
+        ("WITHSUFFIXTRIE", AttributeKind::Tag { .. } | AttributeKind::Text { .. }) => {
+            options.suffix_trie = true
+        }
         (
             "CASESENSITIVE",
-            Kind::Tag {
+            AttributeKind::Tag {
                 is_case_sensitive, ..
             },
         ) => *is_case_sensitive = true,
-        ("SEPARATOR", Kind::Tag { separator, .. }) => {
+        ("SEPARATOR", AttributeKind::Tag { separator, .. }) => {
             args.skip();
             let sign = args.take("a separator")?;
             *separator = match sign {
@@ -638,19 +644,19 @@ fn attribute_option(
                 _ => {
                     return Err(args.refuse_last(format!(
                         "Tag separator must be a single character, or none ('') where each value is one tag: {:?} is neither",
-                        shown(sign)
+                        printable(sign)
                     )));
                 }
             };
             return Ok(true);
         }
-        ("NOSTEM", Kind::Text { no_stem, .. }) => *no_stem = true,
-        ("WEIGHT", Kind::Text { weight, .. }) => {
+        ("NOSTEM", AttributeKind::Text { no_stem, .. }) => *no_stem = true,
+        ("WEIGHT", AttributeKind::Text { weight, .. }) => {
             args.skip();
             *weight = args.take_number("WEIGHT")?.as_f64();
             return Ok(true);
         }
-        ("PHONETIC", Kind::Text { .. }) => {
+        ("PHONETIC", AttributeKind::Text { .. }) => {
             return Err(args.refuse(
                 "PHONETIC is not supported: texts are searched by exact words, prefixes and parts",
             ));

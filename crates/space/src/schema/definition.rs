@@ -178,7 +178,7 @@ pub fn json_cell(values: &[&serde_json::Value]) -> Cell {
     use serde_json::Value;
     let cell = |value: &Value| match value {
         Value::Null => Cell::Null,
-        Value::Bool(flag) => Cell::of_bool(*flag),
+        Value::Bool(flag) => Cell::from_bool(*flag),
         Value::Number(number) => Cell::Number(crate::object::document::number(number)),
         Value::String(text) => Cell::text(text.as_bytes()),
         Value::Array(_) | Value::Object(_) => Cell::Text(crate::object::document::print(value)),

@@ -7,12 +7,12 @@
 //!
 //! Two subspaces are the same if they have the same attributes in the same order, and as many cells for each.
 
-use super::attribute::{AttributeId, Kind};
+use super::attribute::{AttributeId, AttributeKind};
 use super::create::{REGIONS_MAX, SUBSPACES_MAX};
 use super::definition::{Cut, Definition};
 use crate::base::arguments::Arguments;
 use crate::base::number::Number;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 use crate::mapping::allocate_bits;
 
 /// The future subspaces of a space. Those that the space does not have yet are being filled.
@@ -28,10 +28,10 @@ pub type Shape = Vec<(AttributeId, u8)>;
 
 /// The effect of a change of subspaces: the ones that are kept, added and removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Turnover {
-    pub stay: Vec<Shape>,
-    pub come: Vec<Shape>,
-    pub go: Vec<Shape>,
+pub struct SubspaceChange {
+    pub kept: Vec<Shape>,
+    pub added: Vec<Shape>,
+    pub removed: Vec<Shape>,
 }
 
 /// The parsed arguments of FT.ALTER .. SUBSPACES.
@@ -62,14 +62,14 @@ impl Definition {
             return if args.is_done() {
                 Ok(one)
             } else {
-                Err(args.refuse("nothing stands behind SWITCH or CANCEL"))
+                Err(args.refuse("nothing may follow SWITCH or CANCEL"))
             };
         }
         let is_count = |it: &[u8]| matches!(Number::parse(it), Some(Number::Int(_)));
         if let Some(other) = args.peek().filter(|it| !is_count(it)) {
             return Err(args.refuse(format!(
-                "Bad arguments for SUBSPACES: {:?} is neither a number, behind which that many lists of attributes stand, nor SWITCH, nor CANCEL",
-                shown(other)
+                "Bad arguments for SUBSPACES: {:?} is neither the number of lists of attributes that follow, nor SWITCH, nor CANCEL",
+                printable(other)
             )));
         }
         let list = args.take_list("SUBSPACES")?;
@@ -83,8 +83,8 @@ impl Definition {
         }
         if let Some(more) = args.peek() {
             return Err(args.refuse(format!(
-                "Unknown argument `{}`: behind the lists stands REGIONS and a number, or nothing",
-                shown(more)
+                "Unknown argument `{}`: only REGIONS and a number may follow the lists",
+                printable(more)
             )));
         }
         let lists: Vec<(usize, &[u8])> = (begin..).zip(list.iter().copied()).collect();
@@ -112,7 +112,7 @@ impl Definition {
         match (0..shapes.len()).find(is_twice) {
             None => Ok(()),
             Some(at) => {
-                let message = format!("subspace {:?} is there twice", shown(lists[at].1));
+                let message = format!("subspace {:?} occurs twice", printable(lists[at].1));
                 Err(Refusal::at_argument(lists[at].0, message))
             }
         }
@@ -124,12 +124,12 @@ impl Definition {
     /// A list needs more than `regions` regions.
     pub fn shapes(&self, subspaces: &[Vec<Cut>], regions: u32) -> Result<Vec<Shape>> {
         let shape = |cuts: &Vec<Cut>| {
-            let asked: Vec<Option<u8>> = cuts.iter().map(|it| it.bits).collect();
+            let requested: Vec<Option<u8>> = cuts.iter().map(|it| it.bits).collect();
             let values = |at: usize| match self.get(cuts[at].attribute).kind {
-                Kind::Boolean => Some(2),
+                AttributeKind::Boolean => Some(2),
                 _ => None,
             };
-            let bits = allocate_bits(regions, &asked, values)
+            let bits = allocate_bits(regions, &requested, values)
                 .map_err(|error| Refusal::new(error.to_string()))?;
             Ok(cuts.iter().map(|it| it.attribute).zip(bits).collect())
         };
@@ -140,16 +140,16 @@ impl Definition {
     ///
     /// # Errors
     /// See [`Definition::shapes`].
-    pub fn turnover(&self, filling: &Filling) -> Result<Turnover> {
+    pub fn plan_change(&self, filling: &Filling) -> Result<SubspaceChange> {
         let mut go = self.shapes(&self.layout.subspaces, self.layout.regions)?;
-        let mut turnover = Turnover::default();
+        let mut turnover = SubspaceChange::default();
         for shape in self.shapes(&filling.subspaces, filling.regions)? {
             match go.iter().position(|it| *it == shape) {
-                Some(at) => turnover.stay.push(go.remove(at)),
-                None => turnover.come.push(shape),
+                Some(at) => turnover.kept.push(go.remove(at)),
+                None => turnover.added.push(shape),
             }
         }
-        turnover.go = go;
+        turnover.removed = go;
         Ok(turnover)
     }
 
@@ -171,7 +171,7 @@ impl Definition {
     }
 
     /// Returns a copy in which the subspaces being filled replace the current ones, or `None` if there are none.
-    pub fn switched(&self) -> Option<Definition> {
+    pub fn with_filling_applied(&self) -> Option<Definition> {
         let filling = self.layout.filling.clone()?;
         let mut switched = self.with_filling(None);
         switched.layout.subspaces = filling.subspaces;
@@ -207,7 +207,7 @@ pub(super) fn take_regions(args: &mut Arguments<'_>) -> Result<u32> {
         Ok(count as u32)
     } else {
         Err(args.refuse_last(format!(
-            "Bad arguments for REGIONS: {count} is no power of two"
+            "Bad arguments for REGIONS: {count} is not a power of two"
         )))
     }
 }

@@ -14,6 +14,6 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-pub use attribute::{Attribute, AttributeId, Kind};
+pub use attribute::{Attribute, AttributeId, AttributeKind};
 pub use definition::{Cut, Definition, Filter};
-pub use layout::{Alteration, Filling, Shape, Turnover};
+pub use layout::{Alteration, Filling, Shape, SubspaceChange};

@@ -2,7 +2,7 @@
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::attribute::{Attribute, AttributeId, Kind};
+use super::attribute::{Attribute, AttributeId, AttributeKind};
 use super::create::ATTRIBUTE_OPTIONS;
 use super::definition::{Definition, REGIONS_DEFAULT};
 use super::layout::Alteration;
@@ -18,7 +18,7 @@ impl Definition {
     /// Returns the arguments of FT.CREATE, starting with the name, from which [`Definition::parse_create`] creates the
     /// same space.
     pub fn to_arguments(&self) -> Vec<Vec<u8>> {
-        let mut out = Out(vec![self.name.clone().into_bytes()]);
+        let mut out = ArgumentWriter(vec![self.name.clone().into_bytes()]);
         out.words(&[
             "ON",
             if self.on == ObjectKind::Hash {
@@ -68,7 +68,7 @@ impl Definition {
         subspaces.iter().map(text).collect()
     }
 
-    fn layout_arguments(&self, out: &mut Out) {
+    fn layout_arguments(&self, out: &mut ArgumentWriter) {
         let layout = &self.layout;
         let name = |id: AttributeId| self.get(id).name.clone();
         if !layout.subspaces.is_empty() {
@@ -109,7 +109,7 @@ impl Definition {
         }
         put_arguments(&mut out, &self.to_arguments());
         if let Some(filling) = filling {
-            let mut arguments = Out(Vec::new());
+            let mut arguments = ArgumentWriter(Vec::new());
             let texts = self.texts_of(&filling.subspaces).into_iter();
             let texts: Vec<Vec<u8>> = texts.map(String::into_bytes).collect();
             arguments.list("SUBSPACES", &texts);
@@ -125,7 +125,7 @@ impl Definition {
     /// The bytes are not an encoded definition.
     pub fn decode(bytes: &[u8]) -> Result<Definition> {
         let bad =
-            |what: &str| Refusal::new(format!("these bytes are no definition of a space: {what}"));
+            |what: &str| Refusal::new(format!("the bytes are not a space definition: {what}"));
         let mut reader = WireReader::new(bytes);
         let read = |reader: &mut WireReader<'_>| {
             let format = reader.u8()?;
@@ -144,22 +144,22 @@ impl Definition {
         let (format, next_id, ids, arguments, filling) = read.map_err(|error| bad(error.0))?;
         if !(FORMAT..=WITH_FILLING).contains(&format) {
             return Err(bad(&format!(
-                "their format is {format}, this larder knows {FORMAT} and {WITH_FILLING}"
+                "format {format} is unknown, and this version reads {FORMAT} and {WITH_FILLING}"
             )));
         }
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        let mut definition = Definition::parse_known(&arguments)?;
+        let mut definition = Definition::parse_existing(&arguments)?;
         let is_rising =
             ids.is_sorted_by(|a, b| a < b) && ids.last().is_none_or(|last| *last < next_id);
         if ids.len() != definition.attributes.len() || !is_rising {
-            return Err(bad("the numbers of its attributes do not fit"));
+            return Err(bad("the attribute ids are invalid"));
         }
         definition.renumber(&ids, next_id);
         if let Some(arguments) = filling {
             let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
             match definition.parse_subspaces(&arguments)? {
                 Alteration::Begin(filling) => definition.layout.filling = Some(filling),
-                _ => return Err(bad("they do not say what is filled")),
+                _ => return Err(bad("the subspaces to fill are missing")),
             }
         }
         Ok(definition)
@@ -194,9 +194,9 @@ fn take_arguments(reader: &mut WireReader<'_>) -> std::result::Result<Vec<Vec<u8
     arguments.collect()
 }
 
-struct Out(Vec<Vec<u8>>);
+struct ArgumentWriter(Vec<Vec<u8>>);
 
-impl Out {
+impl ArgumentWriter {
     fn words(&mut self, words: &[&str]) {
         self.0
             .extend(words.iter().map(|word| word.as_bytes().to_vec()));
@@ -208,7 +208,7 @@ impl Out {
     }
 }
 
-fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
+fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut ArgumentWriter) {
     out.words(&[&attribute.identifier]);
     // AS may be omitted if the name equals the identifier, unless the identifier could be parsed as an option of the
     // preceding attribute.
@@ -222,7 +222,7 @@ fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
     }
     out.words(&[attribute.kind.name()]);
     match &attribute.kind {
-        Kind::Tag {
+        AttributeKind::Tag {
             separator,
             is_case_sensitive,
         } => {
@@ -234,7 +234,7 @@ fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
                 out.words(&["CASESENSITIVE"]);
             }
         }
-        Kind::Text { weight, no_stem } => {
+        AttributeKind::Text { weight, no_stem } => {
             if *weight != 1.0 {
                 out.words(&["WEIGHT", &weight.to_string()]);
             }
@@ -242,7 +242,10 @@ fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
                 out.words(&["NOSTEM"]);
             }
         }
-        Kind::Numeric | Kind::Geo | Kind::Timestamp | Kind::Boolean => {}
+        AttributeKind::Numeric
+        | AttributeKind::Geo
+        | AttributeKind::Timestamp
+        | AttributeKind::Boolean => {}
     }
     let options = &attribute.options;
     for (is_set, word) in [

@@ -48,7 +48,7 @@ fn options_stand_in_any_order() {
 }
 
 #[test]
-fn a_tag_without_a_separator_is_all_of_a_field() {
+fn a_tag_without_a_separator_is_the_complete_field() {
     let words = "i SCHEMA t TAG SEPARATOR _ u TAG".split(' ');
     let words: Vec<&[u8]> = words
         .map(|word| {
@@ -59,7 +59,7 @@ fn a_tag_without_a_separator_is_all_of_a_field() {
             }
         })
         .collect();
-    let definition = Definition::parse_create(&words).expect("it fits");
+    let definition = Definition::parse_create(&words).expect("a valid definition");
     let single = |name: &str| {
         let mut all = definition.attributes.iter();
         all.find(|it| it.name == name)
@@ -74,7 +74,7 @@ fn a_tag_without_a_separator_is_all_of_a_field() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn errors_name_the_rejected_argument() {
     check(
         "i",
         "! No schema found: write SCHEMA and the attributes, such as SCHEMA city TAG price NUMERIC (argument 1)",
@@ -125,23 +125,23 @@ fn what_does_not_fit_is_named() {
     );
     check(
         "i SUBSPACES 1 town SCHEMA city TAG",
-        "! \"town\" is no attribute of the schema (argument 3)",
+        "! \"town\" is not an attribute of the schema (argument 3)",
     );
     check(
         "i SUBSPACES 1 city,city:2 SCHEMA city TAG",
-        "! \"city:2\" stands twice in one subspace (argument 3)",
+        "! \"city:2\" occurs twice in one subspace (argument 3)",
     );
     check(
         "i SUBSPACES 2 city city SCHEMA city TAG",
-        "! subspace \"city\" is there twice (argument 4)",
+        "! subspace \"city\" occurs twice (argument 4)",
     );
     check(
         "i REPLICAS 17 SCHEMA city TAG",
-        "! Bad arguments for REPLICAS: \"17\" is no number from 1 to 16 (argument 2)",
+        "! Bad arguments for REPLICAS: \"17\" is not a number from 1 to 16 (argument 2)",
     );
     check(
         "i SUBSPACES 1 city:9 SCHEMA city TAG",
-        "! \"9\" is no number of bits from 1 to 8: write, for example, city:4 for sixteen parts (argument 3)",
+        "! \"9\" is not a number of bits from 1 to 8: write, for example, city:4 for sixteen parts (argument 3)",
     );
     check(
         "i SUBSPACES 1 a:5,b:5 SCHEMA a TAG b TAG",
@@ -153,11 +153,11 @@ fn what_does_not_fit_is_named() {
     );
     check(
         "i INDEX 1 a SCHEMA a TAG NOINDEX",
-        "! \"a\" is NOINDEX: nothing is searched by it (argument 3)",
+        "! \"a\" is NOINDEX: searches cannot use it (argument 3)",
     );
     check(
         "i REGIONS 100 SCHEMA a TAG",
-        "! Bad arguments for REGIONS: 100 is no power of two (argument 2)",
+        "! Bad arguments for REGIONS: 100 is not a power of two (argument 2)",
     );
     check(
         "i FILTER @a> SCHEMA a TAG",
@@ -173,7 +173,7 @@ fn altered(definition: &Definition, text: &str) -> Result<Definition> {
 }
 
 #[test]
-fn attributes_come_and_go_and_keep_their_numbers() {
+fn attributes_keep_their_ids_when_others_are_added_and_dropped() {
     let before = definition("i SUBSPACES 1 b SCHEMA a TAG b NUMERIC c TEXT").unwrap();
     let after = altered(&before, "SCHEMA DROP a").unwrap();
     let after = altered(&after, "SKIPINITIALSCAN SCHEMA ADD a GEO d TAG").unwrap();
@@ -201,10 +201,10 @@ fn attributes_come_and_go_and_keep_their_numbers() {
         ("SCHEMA PUT a TAG", "Unknown action passed to ALTER SCHEMA"),
         ("SCHEMA ADD", "No fields provided"),
         ("SCHEMA ADD b TAG", "Duplicate field in schema - b"),
-        ("SCHEMA DROP x", "\"x\" is no attribute of \"i\""),
+        ("SCHEMA DROP x", "\"x\" is not an attribute of \"i\""),
         (
             "SCHEMA DROP b",
-            "attribute \"b\" cannot be dropped: a subspace is made of it",
+            "attribute \"b\" cannot be dropped: a subspace uses it",
         ),
     ] {
         let message = altered(&after, text).unwrap_err().message;
@@ -220,7 +220,7 @@ fn attributes_come_and_go_and_keep_their_numbers() {
 }
 
 #[test]
-fn a_space_gets_other_indexes() {
+fn indexes_of_a_space_can_be_changed() {
     let before = definition("i INDEX 2 a b,a SCHEMA a TAG b NUMERIC c TEXT d GEO").unwrap();
     let after = altered(&before, "INDEX 2 b c,a").unwrap();
     assert_eq!(
@@ -242,15 +242,15 @@ fn a_space_gets_other_indexes() {
         ("INDEX", "Expected an argument"),
         ("INDEX x", "Bad arguments for INDEX"),
         ("INDEX 2 a", "Bad arguments for INDEX: 2 arguments should"),
-        ("INDEX 1 a b", "Unknown argument `b`: nothing stands behind"),
+        ("INDEX 1 a b", "Unknown argument `b`: nothing may follow"),
         ("INDEX DEFAULT b", "Unknown argument `b`"),
-        ("INDEX 1 e", "\"e\" is no attribute of the schema"),
-        ("INDEX 1 a,a", "\"a\" stands twice in one index"),
+        ("INDEX 1 e", "\"e\" is not an attribute of the schema"),
+        ("INDEX 1 a,a", "\"a\" occurs twice in one index"),
         ("INDEX 1 d", "\"d\" is GEO"),
-        ("INDEX 2 a b,a", "it has these indexes already"),
+        ("INDEX 2 a b,a", "the space already has these indexes"),
         (
             "SCHEMA DROP b",
-            "attribute \"b\" cannot be dropped: an INDEX is made of it; FT.ALTER",
+            "attribute \"b\" cannot be dropped: an INDEX uses it; FT.ALTER",
         ),
     ] {
         let message = altered(&before, text).unwrap_err().message;
@@ -259,7 +259,7 @@ fn a_space_gets_other_indexes() {
 }
 
 #[test]
-fn names_that_read_as_something_else_come_back_or_are_refused() {
+fn ambiguous_names_round_trip_or_are_rejected() {
     let before = definition("i SCHEMA a TAG SORTABLE AS SORTABLE TEXT").unwrap();
     assert_eq!(
         rendered(&before),
@@ -276,16 +276,16 @@ fn names_that_read_as_something_else_come_back_or_are_refused() {
     );
     check(
         "i SCHEMA AS TAG",
-        "! a field called AS cannot be an attribute: AS stands before the name of another (argument 2)",
+        "! a field called AS cannot be an attribute: AS precedes the name of another (argument 2)",
     );
     check(
         "i SCHEMA a:3 TAG",
-        "! \"a:3\" reads as a cut of SUBSPACES, name:bits: name it otherwise with AS (argument 2)",
+        "! \"a:3\" looks like a cut of SUBSPACES, name:bits: name it otherwise with AS (argument 2)",
     );
 }
 
 #[test]
-fn a_space_covers_its_kind_its_prefixes_and_what_its_filter_says() {
+fn a_space_covers_its_kind_prefixes_and_filter() {
     let space = definition(
         "i PREFIX 1 user: FILTER @age>=16&&startswith(@__key,'user:') SCHEMA age NUMERIC",
     )
@@ -365,7 +365,7 @@ proptest! {
     }
 
     #[test]
-    fn any_arguments_are_a_definition_or_refused(words in proptest::collection::vec(proptest::sample::select(vec![
+    fn any_arguments_are_a_definition_or_rejected(words in proptest::collection::vec(proptest::sample::select(vec![
         "i", "ON", "JSON", "PREFIX", "1", "2", "SCHEMA", "$.a", "a", "AS", "TAG", "TEXT", "SEPARATOR", "WEIGHT", "SUBSPACES", "a:1",
         "INDEX", "REGIONS", "STOPWORDS", "SORTABLE", "FILTER", "NUMERIC",
     ]), 0..16)) {
@@ -375,22 +375,22 @@ proptest! {
 }
 
 #[test]
-fn a_space_of_earlier_with_a_subspace_twice_is_still_read() {
+fn an_older_space_with_a_duplicate_subspace_is_accepted() {
     let words: Vec<&[u8]> = "i SUBSPACES 2 city city SCHEMA city TAG"
         .split(' ')
         .map(str::as_bytes)
         .collect();
-    let known = Definition::parse_known(&words).expect("it was declared");
+    let known = Definition::parse_existing(&words).expect("it was declared");
     let again = Definition::decode(&known.encode()).expect("it is kept");
     assert_eq!(again.layout.subspaces.len(), 2);
 }
 
 #[test]
-fn what_behind_subspaces_is_no_count_is_told_in_one_sentence() {
-    let known = definition("i SCHEMA city TAG").expect("it fits");
+fn an_invalid_subspaces_argument_has_a_one_sentence_error() {
+    let known = definition("i SCHEMA city TAG").expect("a valid definition");
     let refused = known.parse_subspaces(&[b"SUBSPACES", b"x"]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "Bad arguments for SUBSPACES: \"x\" is neither a number, behind which that many lists of attributes stand, nor SWITCH, nor CANCEL (argument 1)"
+        "Bad arguments for SUBSPACES: \"x\" is neither the number of lists of attributes that follow, nor SWITCH, nor CANCEL (argument 1)"
     );
 }

@@ -163,7 +163,7 @@ pub fn bulks_of_content(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
 /// The bytes are not encoded content.
 pub fn decode_content(bytes: &[u8]) -> Result<Pairs<'_>, Malformed> {
     let (count, mut bulks) = bulks_of_content(bytes)?;
-    let cut = || Malformed("the content of a row is no bulk strings");
+    let cut = || Malformed("the content of a row is not a sequence of bulk strings");
     let mut pairs = Vec::new();
     for _ in 0..count {
         let name = take_bulk(&mut bulks).ok_or_else(cut)?;

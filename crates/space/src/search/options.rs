@@ -12,9 +12,9 @@ use std::ops::Bound;
 use crate::base::arguments::Arguments;
 use crate::base::number::Number;
 use crate::base::ordered::Scalar;
-use crate::error::{Refusal, Result, shown};
+use crate::error::{Refusal, Result, printable};
 use crate::query::{self, Leaf, Params, Predicate, Span, Test};
-use crate::schema::{AttributeId, Definition, Kind};
+use crate::schema::{AttributeId, AttributeKind, Definition};
 
 /// The maximum count and the maximum offset of LIMIT.
 pub const ROWS_MAX: u64 = 1_000_000;
@@ -70,7 +70,7 @@ impl QueryOptions {
                 if !format.eq_ignore_ascii_case(b"STRING") {
                     return Err(args.refuse_last(format!(
                         "FORMAT {} is not supported: values are returned as STRING",
-                        shown(format)
+                        printable(format)
                     )));
                 }
             }
@@ -89,7 +89,7 @@ impl QueryOptions {
                     // An attribute that is not a text matches no word.
                     texts.extend(
                         attribute
-                            .filter(|it| matches!(it.kind, Kind::Text { .. }))
+                            .filter(|it| matches!(it.kind, AttributeKind::Text { .. }))
                             .map(|it| it.id),
                     );
                 }
@@ -116,7 +116,9 @@ impl QueryOptions {
                 .insert(pair[0].to_vec(), pair[1].to_vec())
                 .is_some()
             {
-                return Err(args.refuse_last(format!("Duplicate parameter `{}`", shown(pair[0]))));
+                return Err(
+                    args.refuse_last(format!("Duplicate parameter `{}`", printable(pair[0])))
+                );
             }
         }
         Ok(())
@@ -125,7 +127,7 @@ impl QueryOptions {
     /// Parses `FILTER name min max` of FT.SEARCH, after the word FILTER.
     pub fn take_filter(&mut self, args: &mut Arguments<'_>, definition: &Definition) -> Result<()> {
         let id = ordered_field(args, definition, "FILTER", |kind| {
-            matches!(kind, Kind::Numeric)
+            matches!(kind, AttributeKind::Numeric)
         })?;
         let mut bound = || -> Result<Bound<Scalar>> {
             let text = args.take("a bound of FILTER")?;
@@ -134,8 +136,8 @@ impl QueryOptions {
                 .map_or((false, text), |digits| (true, digits));
             let number = Number::parse(digits).ok_or_else(|| {
                 args.refuse_last(format!(
-                    "Bad lower or upper range of FILTER: {:?} is no number",
-                    shown(text)
+                    "Bad lower or upper range of FILTER: {:?} is not a number",
+                    printable(text)
                 ))
             })?;
             let value = Scalar::Number(number);
@@ -160,7 +162,7 @@ impl QueryOptions {
         definition: &Definition,
     ) -> Result<()> {
         let id = ordered_field(args, definition, "GEOFILTER", |kind| {
-            matches!(kind, Kind::Geo)
+            matches!(kind, AttributeKind::Geo)
         })?;
         let mut number = |what: &str| Ok(args.take_number(what)?.as_f64());
         let (longitude, latitude) = (
@@ -199,11 +201,11 @@ impl QueryOptions {
 fn not_supported(option: &str) -> String {
     let advice = match option {
         "NOSTOPWORDS" => "declare the space with STOPWORDS 0",
-        "SLOP" | "INORDER" => "words that stand together are searched for in quotes",
+        "SLOP" | "INORDER" => "search for adjacent words in quotes",
         "LANGUAGE" | "EXPANDER" => {
             "words are neither stemmed nor expanded; leave it out, and search for a prefix such as run*"
         }
-        _ => "searches do not score; leave it out, and order the answer with SORTBY",
+        _ => "searches do not score; leave it out, and order the result with SORTBY",
     };
     format!("{option} is not supported: {advice}")
 }
@@ -212,13 +214,13 @@ fn ordered_field(
     args: &mut Arguments<'_>,
     definition: &Definition,
     option: &str,
-    fits: fn(&Kind) -> bool,
+    fits: fn(&AttributeKind) -> bool,
 ) -> Result<AttributeId> {
     let name = args.take_text(&format!("{option}'s field"))?;
     match definition.by_name(&name) {
         Some(attribute) if fits(&attribute.kind) && !attribute.options.no_index => Ok(attribute.id),
         _ => Err(args.refuse_last(format!(
-            "Unknown field `{name}` for {option}: it is no attribute that can be filtered so"
+            "Unknown field `{name}` for {option}: the attribute does not support this filter"
         ))),
     }
 }

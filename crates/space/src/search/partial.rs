@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::kept::{Entry, InOrder, Kept, infallible};
 use super::request::{SortBy, SortKey};
+use super::top_rows::{Entry, OrderedRows, TopRows, infallible};
 use crate::base::ordered::Scalar;
 use crate::schema::Definition;
 use crate::value::Columns;
@@ -18,7 +18,7 @@ use crate::value::Columns;
 #[derive(Debug, Clone)]
 pub struct Partial {
     pub total: u64,
-    rows: Kept,
+    rows: TopRows,
 }
 
 pub fn rank(
@@ -58,8 +58,8 @@ pub fn first_sort_value(rank: &[u8], order: &[SortKey]) -> Option<Scalar> {
     let first = order.first()?;
     let bytes = rank.strip_prefix(&[0])?;
     if first.is_descending {
-        let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-        Some(Scalar::decode(&turned).ok()?.0)
+        let inverted: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        Some(Scalar::decode(&inverted).ok()?.0)
     } else {
         Some(Scalar::decode(bytes).ok()?.0)
     }
@@ -82,7 +82,7 @@ impl Partial {
     pub fn new(keep: usize) -> Partial {
         Partial {
             total: 0,
-            rows: Kept::new(keep),
+            rows: TopRows::new(keep),
         }
     }
 
@@ -134,7 +134,7 @@ impl Partial {
     /// Merges results from copies in several regions. If a concurrent write moved an object, two of them may contain
     /// it; the merged result contains one of its states. The total is corrected for duplicates among the kept rows
     /// only.
-    pub fn of_copies(keep: usize, parts: impl IntoIterator<Item = Partial>) -> Partial {
+    pub fn merge_copies(keep: usize, parts: impl IntoIterator<Item = Partial>) -> Partial {
         let mut parts: Vec<Partial> = parts.into_iter().collect();
         if parts.len() == 1 {
             return parts.remove(0);
@@ -164,9 +164,9 @@ impl Partial {
     }
 
     /// Returns the rows from `offset`, in order.
-    pub fn finish(self, offset: u64) -> InOrder {
+    pub fn finish(self, offset: u64) -> OrderedRows {
         self.rows
-            .in_order(usize::try_from(offset).unwrap_or(usize::MAX))
+            .into_ordered(usize::try_from(offset).unwrap_or(usize::MAX))
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -190,10 +190,10 @@ impl Partial {
         let mut reader = WireReader::new(bytes);
         let total = reader.u64()?;
         let keep = usize::try_from(reader.u64()?)
-            .map_err(|_| Malformed("more rows are kept than memory has"))?;
+            .map_err(|_| Malformed("the result keeps more rows than fit in memory"))?;
         let count = reader.count(12)?;
         if count > keep || count as u64 > total {
-            return Err(Malformed("there are more rows than are kept"));
+            return Err(Malformed("there are more rows than the limit"));
         }
         let mut partial = Partial::new(keep);
         partial.total = total;

@@ -11,8 +11,8 @@ use std::ops::Bound;
 use larder_types::key_hash;
 
 use crate::base::ordered::Scalar;
-use crate::mapping::{CellSet, Constraint, Contacts, Cut, Place, Region, Subspace};
-use crate::query::{Predicate, Reach, Span, reach, says_nothing_of};
+use crate::mapping::{CellSet, CellValue, Constraint, Contacts, Cut, Region, Subspace};
+use crate::query::{Predicate, Span, ValueDomain, is_unconstrained, value_domain};
 use crate::schema::{AttributeId, Definition};
 use crate::value::Columns;
 
@@ -31,14 +31,14 @@ pub fn region(subspace: &Subspace, columns: &dyn Columns, key: &[u8]) -> Region 
         .collect();
     let place = |attribute: crate::mapping::Attribute| {
         let found = places.iter().find(|(id, _)| *id == attribute.0);
-        found.map_or(Place::Missing, |(_, bytes)| Place::Ordered(bytes))
+        found.map_or(CellValue::Missing, |(_, bytes)| CellValue::Ordered(bytes))
     };
     subspace.region(place, key_hash(key))
 }
 
 /// Returns the value of an object in a sample for partitioning. It is empty if the object is in the cell of missing
 /// values.
-pub fn sampled(columns: &dyn Columns, attribute: AttributeId) -> Vec<u8> {
+pub fn sample_value(columns: &dyn Columns, attribute: AttributeId) -> Vec<u8> {
     let mut value = only_value(columns, attribute).unwrap_or_default();
     value.truncate(SAMPLED_BYTES_MAX);
     value
@@ -61,10 +61,10 @@ pub fn contacts(subspace: &Subspace, predicate: &Predicate, definition: &Definit
         let id = AttributeId(dimension.attribute.0);
         let set = match definition.attribute(id) {
             None => CellSet::all(cut.bits()),
-            Some(_) if says_nothing_of(predicate, id) => CellSet::all(cut.bits()),
+            Some(_) if is_unconstrained(predicate, id) => CellSet::all(cut.bits()),
             Some(attribute) => cells(
                 cut,
-                &reach(predicate, attribute),
+                &value_domain(predicate, attribute),
                 attribute.is_single_valued(),
             ),
         };
@@ -73,15 +73,15 @@ pub fn contacts(subspace: &Subspace, predicate: &Predicate, definition: &Definit
     Contacts::new(sets.collect())
 }
 
-fn cells(cut: &Cut, reach: &Reach, is_single_valued: bool) -> CellSet {
-    let mut sets: Vec<CellSet> = reach
+fn cells(cut: &Cut, domain: &ValueDomain, is_single_valued: bool) -> CellSet {
+    let mut sets: Vec<CellSet> = domain
         .spans
         .iter()
         .map(|span| span_cells(cut, span))
         .collect();
-    let may_lie_there = reach.missing || (!is_single_valued && !reach.spans.is_empty());
-    if may_lie_there {
-        sets.push(cut.contacts(&Constraint::Equal(Place::Missing)));
+    let may_be_missing = domain.missing || (!is_single_valued && !domain.spans.is_empty());
+    if may_be_missing {
+        sets.push(cut.contacts(&Constraint::Equal(CellValue::Missing)));
     }
     CellSet::of(sets.iter().flat_map(|set| set.runs().iter().copied()))
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_exactly_lies_in_few_regions() {
+    fn equality_constraints_contact_few_regions() {
         let space = space();
         let count = |query: &str| {
             let predicate = parse(query.as_bytes(), &space, &Params::default()).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_not_split_lies_in_one_region_alone() {
+    fn an_unsplit_tag_is_in_one_region() {
         let words: [&[u8]; 5] = [b"i", b"SCHEMA", b"t", b"TAG", b"SEPARATOR"];
         let words = [&words[..], &[b""]].concat();
         let space = Definition::parse_create(&words).unwrap();
@@ -174,18 +174,18 @@ mod tests {
         };
         let subspace = Subspace::new(vec![cut]).unwrap();
         let predicate = parse(b"@t:{a\\,b}", &space, &Params::default()).unwrap();
-        let asked = contacts(&subspace, &predicate, &space);
+        let contacted = contacts(&subspace, &predicate, &space);
         let mut hash = Hash::default();
         hash.set(b"t", "a,b");
         let (row, _) = Row::of(&space, &Object::Hash(hash));
         assert!(matches(&predicate, &row));
-        assert_eq!(asked.count(), 1);
-        assert!(asked.contains(region(&subspace, &row, b"k")));
+        assert_eq!(contacted.count(), 1);
+        assert!(contacted.contains(region(&subspace, &row, b"k")));
     }
 
     proptest! {
         #[test]
-        fn a_search_contacts_the_regions_of_all_that_it_finds(
+        fn a_search_contacts_the_regions_of_all_matches(
             query in proptest::sample::select(vec![
                 "*", "@n==1", "@n:[-2 (2]", "-@n:[0 1]", "@n>1 | @t:{a}", "@t:{a|b*}", "@t:{a} @t:{b}", "-@t:{a}", "ismissing(@n)", "@n!=2 @t:{ab}",
                 "@t:[\"a\" (\"b\"]", "w | @n==3", "@n:[0 3] -@n==2 @t:{*a*}",
@@ -201,9 +201,9 @@ mod tests {
             let (row, _) = Row::of(&space, &Object::Hash(hash));
             let subspace = subspace(bits.0, bits.1, by_hash);
             let predicate = parse(query.as_bytes(), &space, &Params::default()).unwrap();
-            let lies = region(&subspace, &row, key.as_bytes());
+            let own_region = region(&subspace, &row, key.as_bytes());
             if matches(&predicate, &row) {
-                prop_assert!(contacts(&subspace, &predicate, &space).contains(lies));
+                prop_assert!(contacts(&subspace, &predicate, &space).contains(own_region));
             }
         }
     }

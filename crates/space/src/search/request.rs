@@ -6,7 +6,7 @@
 
 use super::options::{QueryOptions, ROWS_MAX, take_limit};
 use crate::base::arguments::Arguments;
-use crate::error::{Result, shown};
+use crate::error::{Result, printable};
 use crate::object::{ObjectKind, Path};
 use crate::query::Predicate;
 use crate::schema::{AttributeId, Definition};
@@ -152,7 +152,7 @@ impl Search {
                 )));
             }
             _ => {
-                let unknown = shown(args.at(at).unwrap_or_default());
+                let unknown = printable(args.at(at).unwrap_or_default());
                 return Err(args.refuse_last(format!(
                     "Unknown argument `{unknown}` at position {at} for <main>"
                 )));

@@ -21,7 +21,7 @@ fn search(space: &Definition, text: &str) -> Result<Search> {
     Search::parse(&words, space)
 }
 
-fn refused(text: &str, expected: &str) {
+fn assert_rejected(text: &str, expected: &str) {
     let space = space("i SCHEMA t TAG n NUMERIC x TEXT y TEXT g GEO");
     assert_eq!(
         search(&space, text).unwrap_err().to_string(),
@@ -31,7 +31,7 @@ fn refused(text: &str, expected: &str) {
 }
 
 #[test]
-fn what_stock_clients_send_is_taken() {
+fn arguments_of_stock_clients_are_accepted() {
     let space = space("i SCHEMA t TAG n NUMERIC x TEXT y TEXT g GEO");
     for text in [
         "* DIALECT 2 LIMIT 0 10 PARAMS 2 p 1",
@@ -59,7 +59,7 @@ fn what_stock_clients_send_is_taken() {
 }
 
 #[test]
-fn options_that_would_change_the_answer_are_refused() {
+fn options_that_would_change_the_result_are_rejected() {
     let space = space("i SCHEMA x TEXT");
     for (options, advice) in [
         ("WITHSCORES", "SORTBY"),
@@ -96,68 +96,68 @@ fn options_that_would_change_the_answer_are_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
-    refused(
+fn errors_name_the_rejected_argument() {
+    assert_rejected(
         "* FOO",
         "Unknown argument `FOO` at position 1 for <main> (argument 1)",
     );
-    refused(
+    assert_rejected(
         "* LIMIT 1",
         "LIMIT needs two numeric arguments (argument 3)",
     );
-    refused(
+    assert_rejected(
         "* LIMIT 5 0",
         "The `offset` of the LIMIT must be 0 when `num` is 0 (argument 3)",
     );
-    refused(
+    assert_rejected(
         "* LIMIT 0 1000001",
         "LIMIT exceeds maximum of 1000000: FT.AGGREGATE WITHCURSOR reads any number of rows (argument 3)",
     );
-    refused(
+    assert_rejected(
         "* LIMIT 1000001 1",
         "OFFSET exceeds maximum of 1000000: FT.AGGREGATE WITHCURSOR reads any number of rows (argument 3)",
     );
-    refused(
+    assert_rejected(
         "* SORTBY t SORTBY n",
         "Multiple SORTBY steps are not allowed: several keys are written SORTBY a ASC b DESC (argument 3)",
     );
-    refused(
+    assert_rejected(
         "* SORTBY nosuch",
         "Property `nosuch` not loaded nor in schema: FT.INFO lists the attributes (argument 2)",
     );
-    refused(
+    assert_rejected(
         "* FILTER t 1 2",
-        "Unknown field `t` for FILTER: it is no attribute that can be filtered so (argument 2)",
+        "Unknown field `t` for FILTER: the attribute does not support this filter (argument 2)",
     );
-    refused(
+    assert_rejected(
         "* FILTER n 1 x",
-        "Bad lower or upper range of FILTER: \"x\" is no number (argument 4)",
+        "Bad lower or upper range of FILTER: \"x\" is not a number (argument 4)",
     );
-    refused(
+    assert_rejected(
         "* HIGHLIGHT",
         "HIGHLIGHT is not supported: texts are returned as they are stored (argument 1)",
     );
-    refused(
+    assert_rejected(
         "* PARAMS 1 a",
         "Parameters must be specified in PARAM VALUE pairs (argument 3)",
     );
-    refused("* PARAMS 4 a 1 a 2", "Duplicate parameter `a` (argument 6)");
-    refused(
+    assert_rejected("* PARAMS 4 a 1 a 2", "Duplicate parameter `a` (argument 6)");
+    assert_rejected(
         "* RETURN 2 n AS",
         "Expected an argument, but none provided: RETURN path AS name - must be accompanied with NAME is missing (argument 3)",
     );
-    refused(
+    assert_rejected(
         "@n:[1 DIALECT 9",
         "DIALECT requires a non negative integer >=1 and <= 4, not 9 (argument 2)",
     );
-    refused(
+    assert_rejected(
         "@n:[1",
         "Syntax error at offset 5 near the end: a value or a closing ] is expected here (column 6)",
     );
 }
 
 #[test]
-fn content_is_all_or_what_return_names() {
+fn content_is_complete_or_the_returned_fields() {
     let hashes = space("i SCHEMA f AS n NUMERIC");
     let hash = Object::Hash(Hash::from_iter([("f", "1"), ("other", "x")]));
     let shown = |space: &Definition, object: &Object, text: &str| {
@@ -206,7 +206,7 @@ fn any_objects() -> impl Strategy<Value = Vec<Sample>> {
 proptest! {
     /// However the objects are divided into regions, the result equals sorting all matches.
     #[test]
-    fn partial_answers_merge_to_the_whole(objects in any_objects(), regions in 1_usize..5, offset in 0_u64..6, count in 0_u64..6, order in proptest::sample::select(vec!["", " SORTBY n", " SORTBY n DESC x ASC", " SORTBY x DESC", " SORTBY x ASC n DESC", " SORTBY __key DESC"])) {
+    fn partial_results_merge_to_the_complete_result(objects in any_objects(), regions in 1_usize..5, offset in 0_u64..6, count in 0_u64..6, order in proptest::sample::select(vec!["", " SORTBY n", " SORTBY n DESC x ASC", " SORTBY x DESC", " SORTBY x ASC n DESC", " SORTBY __key DESC"])) {
         let space = space("i SCHEMA n NUMERIC x TEXT");
         let offset = if count == 0 { 0 } else { offset };
         let order = order.replace("__key", "\u{1}");
@@ -245,23 +245,23 @@ proptest! {
             result.then(a.2.cmp(&b.2))
         });
         let expected: Vec<_> = all.into_iter().skip(offset as usize).take(count as usize).map(|row| row.2).collect();
-        let mut whole = Partial::new(search.keep());
+        let mut merged = Partial::new(search.keep());
         for part in parts {
-            whole.merge(Partial::decode(&part.encode()).unwrap());
+            merged.merge(Partial::decode(&part.encode()).unwrap());
         }
-        prop_assert_eq!(whole.total, total);
-        let found: Vec<_> = whole.finish(search.offset).iter().map(|entry| entry.content.to_vec()).collect();
+        prop_assert_eq!(merged.total, total);
+        let found: Vec<_> = merged.finish(search.offset).iter().map(|entry| entry.content.to_vec()).collect();
         prop_assert_eq!(found, expected);
     }
 
     #[test]
-    fn bytes_that_nobody_wrote_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn arbitrary_bytes_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
         let _ = Partial::decode(&bytes);
     }
 }
 
 #[test]
-fn an_object_that_is_found_in_two_places_is_in_the_answer_once() {
+fn an_object_found_on_two_nodes_is_returned_once() {
     let part = |entries: &[(&str, &str)], total: u64| {
         let mut part = Partial::new(3);
         part.total = total - entries.len() as u64;
@@ -275,7 +275,7 @@ fn an_object_that_is_found_in_two_places_is_in_the_answer_once() {
         part(&[("b", "k1"), ("d", "moved"), ("e", "k2")], 5),
         part(&[("a", "moved"), ("c", "k3")], 2),
     ];
-    let all = Partial::of_copies(3, parts);
+    let all = Partial::merge_copies(3, parts);
     assert_eq!(all.total, 6);
     let keys: Vec<Vec<u8>> = all
         .finish(0)

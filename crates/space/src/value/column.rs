@@ -5,7 +5,7 @@ use larder_types::wire::{Malformed, WireReader, put_bytes};
 use crate::base::number::Number;
 use crate::base::ordered::Scalar;
 use crate::base::point::Point;
-use crate::base::words::fold;
+use crate::base::words::fold_case;
 use crate::schema::Attribute;
 
 /// The values of one type, in the order of the object. A column without values, such as that of an empty text, is
@@ -48,7 +48,7 @@ impl Column {
         Some(match self {
             Column::Missing | Column::Points(_) => return None,
             Column::Tags(list) => Scalar::Bytes(list.get(index)?.clone()),
-            Column::Texts(list) => Scalar::Bytes(fold(list.get(index)?)),
+            Column::Texts(list) => Scalar::Bytes(fold_case(list.get(index)?)),
             Column::Numbers(list) => Scalar::Number(*list.get(index)?),
             Column::Instants(list) => Scalar::Instant(*list.get(index)?),
             Column::Flags(list) => Scalar::Boolean(*list.get(index)?),
@@ -120,7 +120,7 @@ impl Column {
             2 => Column::Texts(values(&mut reader, |reader| Ok(reader.bytes()?.to_vec()))?),
             3 => Column::Numbers(values(&mut reader, |reader| {
                 Number::decode_ordered(reader.array()?)
-                    .ok_or(Malformed("a column has a number that is none"))
+                    .ok_or(Malformed("a column has an invalid number"))
             })?),
             4 => Column::Instants(values(&mut reader, |reader| {
                 Ok(i64::from_le_bytes(reader.array()?))

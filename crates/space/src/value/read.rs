@@ -18,10 +18,10 @@ use crate::base::instant;
 use crate::base::number::Number;
 use crate::base::point::Point;
 use crate::base::words::tags_into;
-use crate::error::shown;
+use crate::error::printable;
 use crate::object::Object;
 use crate::object::document;
-use crate::schema::{Attribute, AttributeId, Definition, Kind};
+use crate::schema::{Attribute, AttributeId, AttributeKind, Definition};
 
 /// A field that does not match the type of its attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,41 +72,41 @@ pub fn column(attribute: &Attribute, object: &Object) -> Result<Column, String> 
 /// The field does not match the attribute's type.
 pub fn of_bytes(attribute: &Attribute, value: &[u8]) -> Result<Column, String> {
     Ok(match attribute.kind {
-        Kind::Tag { .. } => {
+        AttributeKind::Tag { .. } => {
             let mut tags = Vec::new();
             tags_into(value, attribute.tag_rule(), &mut tags);
             Column::Tags(tags)
         }
-        Kind::Text { .. } if value.is_empty() && !attribute.options.index_empty => {
+        AttributeKind::Text { .. } if value.is_empty() && !attribute.options.index_empty => {
             Column::Texts(Vec::new())
         }
-        Kind::Text { .. } => Column::Texts(vec![value.to_vec()]),
-        Kind::Numeric => Column::Numbers(vec![number(value)?]),
-        Kind::Geo => Column::Points(vec![point(value)?]),
-        Kind::Timestamp => Column::Instants(vec![moment(value)?]),
-        Kind::Boolean => Column::Flags(vec![flag(value)?]),
+        AttributeKind::Text { .. } => Column::Texts(vec![value.to_vec()]),
+        AttributeKind::Numeric => Column::Numbers(vec![number(value)?]),
+        AttributeKind::Geo => Column::Points(vec![point(value)?]),
+        AttributeKind::Timestamp => Column::Instants(vec![instant_micros(value)?]),
+        AttributeKind::Boolean => Column::Flags(vec![flag(value)?]),
     })
 }
 
 fn number(value: &[u8]) -> Result<Number, String> {
-    Number::parse(value).ok_or_else(|| format!("Invalid numeric value: '{}'", shown(value)))
+    Number::parse(value).ok_or_else(|| format!("Invalid numeric value: '{}'", printable(value)))
 }
 
 fn point(value: &[u8]) -> Result<Point, String> {
     let bad = || {
         format!(
             "Invalid geo coordinates: '{}' is not lon,lat with a latitude within 85.05",
-            shown(value)
+            printable(value)
         )
     };
     Point::parse(value).ok_or_else(bad)
 }
 
-fn moment(value: &[u8]) -> Result<i64, String> {
+fn instant_micros(value: &[u8]) -> Result<i64, String> {
     let bad = || {
         format!(
             "Invalid timestamp: '{}' is neither seconds since 1970 nor a date such as 2024-02-29T12:30Z",
-            shown(value)
+            printable(value)
         )
     };
     instant::parse(value).ok_or_else(bad)
@@ -122,7 +122,7 @@ pub fn flag(value: &[u8]) -> Result<bool, String> {
         b"false" | b"0" => Ok(false),
         _ => Err(format!(
             "Invalid boolean value: '{}' is none of true, false, 1 and 0",
-            shown(value)
+            printable(value)
         )),
     }
 }
@@ -142,8 +142,8 @@ fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
     }
     let bad = |value: &Value| {
         format!(
-            "Invalid JSON type: {} is no {}",
-            shown(&document::print(value)),
+            "Invalid JSON type: {} is not {}",
+            printable(&document::print(value)),
             attribute.kind.name()
         )
     };
@@ -154,7 +154,7 @@ fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
         values.iter().map(|value| one(value)).collect()
     }
     Ok(match attribute.kind {
-        Kind::Tag { .. } => {
+        AttributeKind::Tag { .. } => {
             let mut tags = Vec::new();
             for value in &values {
                 match value {
@@ -167,7 +167,7 @@ fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
             }
             Column::Tags(tags)
         }
-        Kind::Text { .. } => {
+        AttributeKind::Text { .. } => {
             let texts = collect(&values, |value| {
                 Ok(value
                     .as_str()
@@ -178,22 +178,22 @@ fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
             let keeps = |text: &Vec<u8>| !text.is_empty() || attribute.options.index_empty;
             Column::Texts(texts.into_iter().filter(keeps).collect())
         }
-        Kind::Numeric => Column::Numbers(collect(&values, |value| match value {
+        AttributeKind::Numeric => Column::Numbers(collect(&values, |value| match value {
             Value::Number(number) => Ok(document::number(number)),
             value => Err(bad(value)),
         })?),
-        Kind::Geo => Column::Points(collect(&values, |value| match value {
+        AttributeKind::Geo => Column::Points(collect(&values, |value| match value {
             Value::String(text) => point(text.as_bytes()),
             value => Err(bad(value)),
         })?),
-        Kind::Timestamp => Column::Instants(collect(&values, |value| match value {
-            Value::String(text) => moment(text.as_bytes()),
+        AttributeKind::Timestamp => Column::Instants(collect(&values, |value| match value {
+            Value::String(text) => instant_micros(text.as_bytes()),
             Value::Number(number) => {
-                instant::of_seconds(document::number(number)).ok_or_else(|| bad(value))
+                instant::from_seconds(document::number(number)).ok_or_else(|| bad(value))
             }
             value => Err(bad(value)),
         })?),
-        Kind::Boolean => Column::Flags(collect(&values, |value| match value {
+        AttributeKind::Boolean => Column::Flags(collect(&values, |value| match value {
             Value::Bool(flag) => Ok(*flag),
             Value::String(text) => flag(text.as_bytes()),
             Value::Number(number) => flag(number.to_string().as_bytes()),

@@ -70,7 +70,7 @@ impl<'a> RowView<'a> {
     /// # Errors
     /// The bytes are not an encoded row.
     pub fn new(bytes: &'a [u8]) -> Result<RowView<'a>, Malformed> {
-        const BAD: Malformed = Malformed("these bytes are no row");
+        const BAD: Malformed = Malformed("the bytes are not a row");
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(BAD)?;
         let count = usize::from(u16::from_le_bytes([head[1], head[2]]));
         if head[0] != FORMAT || rest.len() < 4 * count {
@@ -189,12 +189,12 @@ mod tests {
         assert_eq!(faults.len(), usize::from(expected.starts_with('!')));
         assert!(
             faults.is_empty() || row.columns[0].is_missing(),
-            "what does not fit is missing"
+            "a value of the wrong type is missing"
         );
     }
 
     #[test]
-    fn fields_are_read_as_their_attributes_say() {
+    fn fields_are_parsed_by_attribute_type() {
         check("TAG", "Red, Blue ,", r#"["red", "blue"]"#);
         check(
             "TAG SEPARATOR ; CASESENSITIVE",
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_as_its_attributes_say() {
+    fn json_is_parsed_by_attribute_type() {
         check_json("TAG", r#"{"f":"A, b"}"#, r#"["a, b"]"#);
         check_json("TAG", r#"{"f":["A",null,true]}"#, r#"["a", "true"]"#);
-        check_json("TAG", r#"{"f":3}"#, "! Invalid JSON type: 3 is no TAG");
+        check_json("TAG", r#"{"f":3}"#, "! Invalid JSON type: 3 is not TAG");
         check_json("TAG", r#"{"f":null}"#, "Missing");
         check_json("TAG", "{}", "Missing");
         check_json("TAG", r#"{"f":[]}"#, "[]");
@@ -240,13 +240,13 @@ mod tests {
         check_json(
             "NUMERIC",
             r#"{"f":"1"}"#,
-            "! Invalid JSON type: \"1\" is no NUMERIC",
+            "! Invalid JSON type: \"1\" is not NUMERIC",
         );
         check_json("GEO", r#"{"f":"1,2"}"#, "1,2");
         check_json(
             "TEXT",
             r#"{"f":{"a":1}}"#,
-            "! Invalid JSON type: {\"a\":1} is no TEXT",
+            "! Invalid JSON type: {\"a\":1} is not TEXT",
         );
         check_json(
             "TIMESTAMP",
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_column_is_read_by_itself(columns in proptest::collection::vec(any_column(), 0..5)) {
+        fn each_column_is_decoded_individually(columns in proptest::collection::vec(any_column(), 0..5)) {
             let row = Row { columns };
             let bytes = row.encode();
             let view = RowView::new(&bytes).unwrap();
@@ -296,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_rows_are_refused_or_read(columns in proptest::collection::vec(any_column(), 0..4), at in any::<u16>(), bits in 1_u8..) {
+        fn damaged_rows_are_rejected_or_decoded(columns in proptest::collection::vec(any_column(), 0..4), at in any::<u16>(), bits in 1_u8..) {
             let mut bytes = Row { columns }.encode();
             let at = usize::from(at) % bytes.len();
             bytes[at] ^= bits;

@@ -18,7 +18,7 @@ use proptest::sample::select;
 use super::space;
 
 #[derive(Debug, Clone)]
-enum Ask {
+enum TestQuery {
     All,
     Missing,
     /// In quarters: low, whether it is exclusive, high, whether it is exclusive.
@@ -30,14 +30,14 @@ enum Ask {
     Word(&'static str),
     Prefix(&'static str),
     Phrase(Vec<&'static str>),
-    And(Vec<Ask>),
-    Or(Vec<Ask>),
-    Not(Box<Ask>),
-    Maybe(Box<Ask>),
+    And(Vec<TestQuery>),
+    Or(Vec<TestQuery>),
+    Not(Box<TestQuery>),
+    Maybe(Box<TestQuery>),
 }
 
 #[derive(Debug, Clone)]
-struct Thing {
+struct TestObject {
     /// In quarters.
     n: Option<i32>,
     tags: Option<Vec<&'static str>>,
@@ -55,19 +55,19 @@ fn quarter(n: i32) -> String {
     format!("{}", f64::from(n) / 4.0)
 }
 
-impl Ask {
+impl TestQuery {
     /// `level` is 0 if an OR may be written without parentheses, 1 if only an AND may, and 2 if neither may.
     fn write(&self, level: u8, style: usize, out: &mut String) {
         let open = match self {
-            Ask::Or(parts) if parts.len() > 1 => level > 0,
-            Ask::And(parts) if parts.len() > 1 => level > 1,
+            TestQuery::Or(parts) if parts.len() > 1 => level > 0,
+            TestQuery::And(parts) if parts.len() > 1 => level > 1,
             _ => false,
         };
         out.push_str(if open { "(" } else { "" });
         match self {
-            Ask::All => out.push('*'),
-            Ask::Missing => out.push_str("ismissing(@n)"),
-            Ask::Between(low, no_low, high, no_high) => {
+            TestQuery::All => out.push('*'),
+            TestQuery::Missing => out.push_str("ismissing(@n)"),
+            TestQuery::Between(low, no_low, high, no_high) => {
                 let sign = |is_out: bool| if is_out { "(" } else { "" };
                 let blank = [" ", ",", " , "][style % 3];
                 out.push_str(&format!(
@@ -78,8 +78,8 @@ impl Ask {
                     quarter(*high)
                 ));
             }
-            Ask::Compare(test, n) => out.push_str(&format!("@n{test}{}", quarter(*n))),
-            Ask::Tags(tags) => {
+            TestQuery::Compare(test, n) => out.push_str(&format!("@n{test}{}", quarter(*n))),
+            TestQuery::Tags(tags) => {
                 let tags = tags
                     .iter()
                     .map(|(tag, is_prefix)| write_tag(tag, *is_prefix, style));
@@ -88,23 +88,23 @@ impl Ask {
                     tags.collect::<Vec<_>>().join([" | ", "|"][style % 2])
                 ));
             }
-            Ask::TagsFrom(tag) => out.push_str(&format!("@t:[\"{tag}\" +inf]")),
-            Ask::Word(word) => out.push_str(&format!("{}{word}", ["", "@x:"][style % 2])),
-            Ask::Prefix(word) => out.push_str(&format!("{}{word}*", ["", "@x:"][style % 2])),
-            Ask::Phrase(words) => {
+            TestQuery::TagsFrom(tag) => out.push_str(&format!("@t:[\"{tag}\" +inf]")),
+            TestQuery::Word(word) => out.push_str(&format!("{}{word}", ["", "@x:"][style % 2])),
+            TestQuery::Prefix(word) => out.push_str(&format!("{}{word}*", ["", "@x:"][style % 2])),
+            TestQuery::Phrase(words) => {
                 out.push_str(&format!("\"{}\"", words.join([" ", ", "][style % 2])))
             }
             // A single part is written like the list.
-            Ask::And(parts) | Ask::Or(parts) if parts.len() == 1 => {
+            TestQuery::And(parts) | TestQuery::Or(parts) if parts.len() == 1 => {
                 parts[0].write(level, style, out);
             }
-            Ask::And(parts) => write_all(parts, 2, " ", style, out),
-            Ask::Or(parts) => write_all(parts, 1, ["|", " | "][style % 2], style, out),
-            Ask::Not(inner) => {
+            TestQuery::And(parts) => write_all(parts, 2, " ", style, out),
+            TestQuery::Or(parts) => write_all(parts, 1, ["|", " | "][style % 2], style, out),
+            TestQuery::Not(inner) => {
                 out.push('-');
                 inner.write(2, style, out);
             }
-            Ask::Maybe(inner) => {
+            TestQuery::Maybe(inner) => {
                 out.push('~');
                 inner.write(2, style, out);
             }
@@ -113,7 +113,7 @@ impl Ask {
     }
 
     /// Returns `None` for a question with only stopwords.
-    fn holds(&self, thing: &Thing) -> Option<bool> {
+    fn holds(&self, thing: &TestObject) -> Option<bool> {
         let number = |test: &dyn Fn(i32) -> bool| Some(thing.n.is_some_and(test));
         let tags: Vec<String> = thing
             .tags
@@ -129,12 +129,12 @@ impl Ask {
             .map(|word| word.to_lowercase())
             .collect();
         match self {
-            Ask::All => Some(true),
-            Ask::Missing => Some(thing.n.is_none()),
-            Ask::Between(low, no_low, high, no_high) => {
+            TestQuery::All => Some(true),
+            TestQuery::Missing => Some(thing.n.is_none()),
+            TestQuery::Between(low, no_low, high, no_high) => {
                 number(&|n| n >= *low + i32::from(*no_low) && n <= *high - i32::from(*no_high))
             }
-            Ask::Compare(test, other) => match *test {
+            TestQuery::Compare(test, other) => match *test {
                 "==" => number(&|n| n == *other),
                 "!=" => Some(thing.n != Some(*other)),
                 ">=" => number(&|n| n >= *other),
@@ -142,7 +142,7 @@ impl Ask {
                 ">" => number(&|n| n > *other),
                 _ => number(&|n| n < *other),
             },
-            Ask::Tags(asked) => Some(asked.iter().any(|(tag, is_prefix)| {
+            TestQuery::Tags(asked) => Some(asked.iter().any(|(tag, is_prefix)| {
                 let tag = tag.to_lowercase();
                 tags.iter().any(|it| {
                     if *is_prefix {
@@ -152,10 +152,12 @@ impl Ask {
                     }
                 })
             })),
-            Ask::TagsFrom(low) => Some(tags.iter().any(|tag| **tag >= *low.to_lowercase())),
-            Ask::Word(word) => is_text(word).then(|| words.contains(&word.to_lowercase())),
-            Ask::Prefix(word) => Some(words.iter().any(|it| it.starts_with(&word.to_lowercase()))),
-            Ask::Phrase(asked) => {
+            TestQuery::TagsFrom(low) => Some(tags.iter().any(|tag| **tag >= *low.to_lowercase())),
+            TestQuery::Word(word) => is_text(word).then(|| words.contains(&word.to_lowercase())),
+            TestQuery::Prefix(word) => {
+                Some(words.iter().any(|it| it.starts_with(&word.to_lowercase())))
+            }
+            TestQuery::Phrase(asked) => {
                 let asked: Vec<String> = asked
                     .iter()
                     .filter(|word| is_text(word))
@@ -164,21 +166,21 @@ impl Ask {
                 (!asked.is_empty())
                     .then(|| words.windows(asked.len()).any(|window| window == asked))
             }
-            Ask::And(parts) => {
+            TestQuery::And(parts) => {
                 let parts: Vec<bool> = parts.iter().filter_map(|part| part.holds(thing)).collect();
                 (!parts.is_empty()).then(|| parts.iter().all(|it| *it))
             }
-            Ask::Or(parts) => {
+            TestQuery::Or(parts) => {
                 let parts: Vec<bool> = parts.iter().filter_map(|part| part.holds(thing)).collect();
                 (!parts.is_empty()).then(|| parts.iter().any(|it| *it))
             }
-            Ask::Not(inner) => inner.holds(thing).map(|holds| !holds),
-            Ask::Maybe(inner) => inner.holds(thing).map(|_| true),
+            TestQuery::Not(inner) => inner.holds(thing).map(|holds| !holds),
+            TestQuery::Maybe(inner) => inner.holds(thing).map(|_| true),
         }
     }
 }
 
-fn write_all(parts: &[Ask], level: u8, between: &str, style: usize, out: &mut String) {
+fn write_all(parts: &[TestQuery], level: u8, between: &str, style: usize, out: &mut String) {
     for (index, part) in parts.iter().enumerate() {
         out.push_str(if index > 0 { between } else { "" });
         part.write(level, style + index, out);
@@ -201,32 +203,33 @@ fn write_tag(tag: &str, is_prefix: bool, style: usize) -> String {
     }
 }
 
-fn any_ask() -> impl Strategy<Value = Ask> {
+fn any_query() -> impl Strategy<Value = TestQuery> {
     let leaf = prop_oneof![
-        Just(Ask::All),
-        Just(Ask::Missing),
+        Just(TestQuery::All),
+        Just(TestQuery::Missing),
         (-8..8, any::<bool>(), 0..9, any::<bool>()).prop_map(|(low, no_low, width, no_high)| {
-            Ask::Between(low, no_low, low + width, no_high)
+            TestQuery::Between(low, no_low, low + width, no_high)
         }),
         (select(vec!["==", "!=", ">=", "<=", ">", "<"]), -8..8)
-            .prop_map(|(test, n)| Ask::Compare(test, n)),
-        proptest::collection::vec((select(&TAGS[..]), any::<bool>()), 1..3).prop_map(Ask::Tags),
-        select(&TAGS[..]).prop_map(Ask::TagsFrom),
-        select(&WORDS[..]).prop_map(Ask::Word),
-        select(vec!["su", "SUN", "r"]).prop_map(Ask::Prefix),
-        proptest::collection::vec(select(&WORDS[..]), 1..4).prop_map(Ask::Phrase),
+            .prop_map(|(test, n)| TestQuery::Compare(test, n)),
+        proptest::collection::vec((select(&TAGS[..]), any::<bool>()), 1..3)
+            .prop_map(TestQuery::Tags),
+        select(&TAGS[..]).prop_map(TestQuery::TagsFrom),
+        select(&WORDS[..]).prop_map(TestQuery::Word),
+        select(vec!["su", "SUN", "r"]).prop_map(TestQuery::Prefix),
+        proptest::collection::vec(select(&WORDS[..]), 1..4).prop_map(TestQuery::Phrase),
     ];
     leaf.prop_recursive(4, 16, 3, |inner| {
         prop_oneof![
-            proptest::collection::vec(inner.clone(), 1..4).prop_map(Ask::And),
-            proptest::collection::vec(inner.clone(), 1..4).prop_map(Ask::Or),
-            inner.clone().prop_map(|it| Ask::Not(Box::new(it))),
-            inner.prop_map(|it| Ask::Maybe(Box::new(it))),
+            proptest::collection::vec(inner.clone(), 1..4).prop_map(TestQuery::And),
+            proptest::collection::vec(inner.clone(), 1..4).prop_map(TestQuery::Or),
+            inner.clone().prop_map(|it| TestQuery::Not(Box::new(it))),
+            inner.prop_map(|it| TestQuery::Maybe(Box::new(it))),
         ]
     })
 }
 
-fn any_thing() -> impl Strategy<Value = Thing> {
+fn any_object() -> impl Strategy<Value = TestObject> {
     let tags = proptest::collection::vec(select(&TAGS[..]), 1..3);
     let words = proptest::collection::vec(select(&WORDS[..]), 1..5);
     (
@@ -234,10 +237,10 @@ fn any_thing() -> impl Strategy<Value = Thing> {
         proptest::option::of(tags),
         proptest::option::of(words),
     )
-        .prop_map(|(n, tags, words)| Thing { n, tags, words })
+        .prop_map(|(n, tags, words)| TestObject { n, tags, words })
 }
 
-fn object(thing: &Thing) -> Object {
+fn object(thing: &TestObject) -> Object {
     let mut hash = Hash::default();
     thing.n.map(|n| hash.set(b"n", quarter(n)));
     thing
@@ -253,7 +256,7 @@ fn object(thing: &Thing) -> Object {
 
 fn subspace(bits: (u8, u8)) -> Subspace {
     let numbers: Vec<Vec<u8>> = (-8..8)
-        .filter_map(|n| Number::of_f64(f64::from(n) / 4.0))
+        .filter_map(|n| Number::from_f64(f64::from(n) / 4.0))
         .map(|n| Scalar::Number(n).encoded())
         .collect();
     let weights: Vec<(&[u8], u64)> = numbers.iter().map(|value| (&value[..], 1)).collect();
@@ -270,8 +273,8 @@ fn subspace(bits: (u8, u8)) -> Subspace {
 
 proptest! {
     #[test]
-    fn a_search_of_the_regions_it_contacts_finds_what_looking_at_every_object_finds(
-        ask in any_ask(), style in 0_usize..6, things in proptest::collection::vec(any_thing(), 0..24), bits in (0_u8..4, 0_u8..3),
+    fn a_search_of_the_contacted_regions_agrees_with_a_scan_of_all_objects(
+        ask in any_query(), style in 0_usize..6, things in proptest::collection::vec(any_object(), 0..24), bits in (0_u8..4, 0_u8..3),
     ) {
         let space = space("s SCHEMA n NUMERIC INDEXMISSING t TAG SEPARATOR ; x TEXT");
         let mut text = String::new();
@@ -288,7 +291,7 @@ proptest! {
             prop_assert!(faults.is_empty());
             regions.entry(region(&subspace, &row, &key)).or_default().push((key, row.encode()));
         }
-        let mut whole = Partial::new(search.keep());
+        let mut merged = Partial::new(search.keep());
         for region in contacts(&subspace, &search.predicate, &space).regions() {
             let mut part = Partial::new(search.keep());
             for (key, row) in regions.get(&region).into_iter().flatten() {
@@ -297,14 +300,14 @@ proptest! {
                     part.offer(&rank(&search.order, &space, &view, key), key, |_| ());
                 }
             }
-            whole.merge(part);
+            merged.merge(part);
         }
         let expected: Vec<String> = things.iter().enumerate()
             .filter(|(_, thing)| ask.holds(thing).unwrap_or(false))
             .map(|(index, _)| format!("k{index:02}"))
             .collect();
-        prop_assert_eq!(whole.total, expected.len() as u64, "{}", &text);
-        let found: Vec<String> = whole.finish(0).iter().map(|entry| String::from_utf8(entry.key.to_vec()).unwrap()).collect();
+        prop_assert_eq!(merged.total, expected.len() as u64, "{}", &text);
+        let found: Vec<String> = merged.finish(0).iter().map(|entry| String::from_utf8(entry.key.to_vec()).unwrap()).collect();
         prop_assert_eq!(found, expected, "{}", text);
     }
 }

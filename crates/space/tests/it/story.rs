@@ -135,7 +135,7 @@ fn puts_of_some_attributes_keep_the_others() {
 }
 
 #[test]
-fn conditional_puts_compare_first() {
+fn conditional_puts_check_their_condition() {
     let mut store = Store::new("kv SCHEMA v TAG");
     assert!(
         !store.put_if("k", &store.condition("@v:{v1}"), &[("v", "v2")]),
@@ -149,7 +149,7 @@ fn conditional_puts_compare_first() {
 }
 
 #[test]
-fn integers_are_exact_to_their_ends() {
+fn integers_are_exact_over_their_range() {
     let mut store = Store::new("kv SCHEMA v NUMERIC");
     for (key, value) in [
         ("zero", "0"),
@@ -173,7 +173,7 @@ fn integers_are_exact_to_their_ends() {
     assert_eq!(
         store.change_all("@v>=1", &[(field("v"), add("1"))]),
         2,
-        "what would overflow stays"
+        "a value that would overflow stays"
     );
     assert_eq!(
         store.keys("@v:[2 2] | @v==9223372036854775807"),
@@ -233,7 +233,7 @@ fn lengths_and_patterns_are_wildcards() {
 }
 
 #[test]
-fn groups_of_objects_change_and_are_counted() {
+fn all_matching_objects_are_changed_and_counted() {
     let mut store = Store::new("account SCHEMA balance NUMERIC name TAG");
     for (key, balance, name) in [("1", "10", "ann"), ("2", "20", "ann"), ("3", "30", "bob")] {
         store.put(key, &[("balance", balance), ("name", name)]);

@@ -15,7 +15,7 @@ const STEPS: usize = 8;
 /// The length of a chunk with several cells.
 const CHUNK: usize = 256 << 10;
 /// Maximum size of a cell that shares its chunk with others.
-const SHARES_MAX: usize = 32 << 10;
+const SHARED_CELL_MAX: usize = 32 << 10;
 const PAGE: usize = 4 << 10;
 
 /// An allocated cell.
@@ -57,7 +57,7 @@ fn cell_len(len: usize) -> usize {
 
 /// Returns the length of a chunk for cells of this length.
 fn chunk_len(cell_len: usize) -> usize {
-    if cell_len <= SHARES_MAX {
+    if cell_len <= SHARED_CELL_MAX {
         CHUNK
     } else {
         cell_len.next_multiple_of(PAGE)
@@ -67,11 +67,11 @@ fn chunk_len(cell_len: usize) -> usize {
 impl Cells {
     /// Allocates a cell of at least `len` bytes and returns it with its address. If all chunks are full, returns the
     /// length of the chunk that must be added with [`Cells::add`].
-    pub fn take(&mut self, len: usize) -> Result<(Cell, usize), usize> {
+    pub fn allocate(&mut self, len: usize) -> Result<(Cell, usize), usize> {
         let cell_len = cell_len(len);
         let number = match self.with_room.get(&cell_len).and_then(|all| all.last()) {
             Some(&number) => number,
-            None => self.begin(cell_len)?,
+            None => self.assign_chunk(cell_len)?,
         };
         let chunk = &mut self.chunks[number as usize];
         let index = chunk.free.pop().unwrap_or_else(|| {
@@ -104,7 +104,7 @@ impl Cells {
     }
 
     /// Frees a cell.
-    pub fn give_back(&mut self, cell: Cell) {
+    pub fn free(&mut self, cell: Cell) {
         let chunk = &mut self.chunks[cell.chunk as usize];
         let was_full = chunk.is_full();
         chunk.used -= 1;
@@ -127,7 +127,7 @@ impl Cells {
     }
 
     /// Assigns this cell length to an empty chunk.
-    fn begin(&mut self, cell_len: usize) -> Result<u32, usize> {
+    fn assign_chunk(&mut self, cell_len: usize) -> Result<u32, usize> {
         let len = chunk_len(cell_len);
         let number = *self.empty.get(&len).and_then(|all| all.last()).ok_or(len)?;
         self.unlist(number);
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_at_most_an_eighth_longer_than_asked() {
+    fn a_cell_is_at_most_an_eighth_longer_than_requested() {
         for len in 1..200_000 {
             let cell = cell_len(len);
             assert!(cell >= len);
@@ -204,7 +204,7 @@ mod tests {
     impl Space {
         fn take(&mut self, len: usize) -> (Cell, usize) {
             loop {
-                match self.cells.take(len) {
+                match self.cells.allocate(len) {
                     Ok(taken) => return taken,
                     Err(chunk) => {
                         self.cells.add(self.end, chunk);
@@ -237,11 +237,11 @@ mod tests {
                 } else {
                     let at = *which.get(&used.keys().copied().collect::<Vec<_>>());
                     let (_, cell) = used.remove(&at).expect("it is in use");
-                    space.cells.give_back(cell);
+                    space.cells.free(cell);
                 }
             }
             for (_, cell) in used.into_values() {
-                space.cells.give_back(cell);
+                space.cells.free(cell);
             }
             prop_assert_eq!(space.cells.used_bytes(), 0);
             // All chunks are empty now and are reused before new memory is requested.

@@ -21,7 +21,7 @@ pub struct ValueFile {
     file: File,
     state: Mutex<State>,
     /// The number of allocations that failed because the disk was full.
-    refused: AtomicU64,
+    failed_allocations: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct State {
     /// The address and length of every mapped extent.
     extents: Vec<(usize, usize)>,
     /// The number of bytes of the last extent that belong to chunks.
-    begun: usize,
+    assigned: usize,
 }
 
 impl ValueFile {
@@ -43,20 +43,20 @@ impl ValueFile {
         Ok(Arc::new(ValueFile {
             file,
             state: Mutex::default(),
-            refused: AtomicU64::new(0),
+            failed_allocations: AtomicU64::new(0),
         }))
     }
 
     /// Copies bytes into a new cell; `None` if the disk is full.
-    pub(crate) fn keep(&self, bytes: &[u8]) -> Option<(Cell, NonNull<u8>)> {
+    pub(crate) fn store(&self, bytes: &[u8]) -> Option<(Cell, NonNull<u8>)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (cell, address) = loop {
-            match state.cells.take(bytes.len()) {
+            match state.cells.allocate(bytes.len()) {
                 Ok(taken) => break taken,
-                Err(len) => match self.more(&mut state, len) {
+                Err(len) => match self.reserve(&mut state, len) {
                     Ok(address) => state.cells.add(address, len),
                     Err(_) => {
-                        self.refused.fetch_add(1, Ordering::Relaxed);
+                        self.failed_allocations.fetch_add(1, Ordering::Relaxed);
                         return None;
                     }
                 },
@@ -70,9 +70,9 @@ impl ValueFile {
         Some((cell, at))
     }
 
-    pub(crate) fn give_back(&self, cell: Cell) {
+    pub(crate) fn free(&self, cell: Cell) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.cells.give_back(cell);
+        state.cells.free(cell);
     }
 
     /// Returns the total size of all allocated cells, and the length of the file.
@@ -83,13 +83,16 @@ impl ValueFile {
     }
 
     /// Returns the number of values that are in memory because the disk was full.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    pub fn failed_allocations(&self) -> u64 {
+        self.failed_allocations.load(Ordering::Relaxed)
     }
 
     /// Returns the address of `len` bytes that belong to no chunk yet, and extends the file if necessary.
-    fn more(&self, state: &mut State, len: usize) -> io::Result<usize> {
-        let left = state.extents.last().map_or(0, |(_, len)| len - state.begun);
+    fn reserve(&self, state: &mut State, len: usize) -> io::Result<usize> {
+        let left = state
+            .extents
+            .last()
+            .map_or(0, |(_, len)| len - state.assigned);
         if left < len {
             let end: usize = state.extents.iter().map(|(_, len)| len).sum();
             let extent = len.max(EXTENT);
@@ -114,11 +117,11 @@ impl ValueFile {
             // Values are read individually, so read-ahead is useless. SAFETY: the advice changes no bytes.
             let _ = unsafe { madvise(address, extent, Advice::Random) };
             state.extents.push((address.expose_provenance(), extent));
-            state.begun = 0;
+            state.assigned = 0;
         }
         let (address, _) = *state.extents.last().expect("there is an extent now");
-        let at = address + state.begun;
-        state.begun += len;
+        let at = address + state.assigned;
+        state.assigned += len;
         Ok(at)
     }
 }

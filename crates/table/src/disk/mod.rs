@@ -28,7 +28,7 @@ use crate::value::{SMALL, Shared, Value};
 pub struct ValuesOnDisk {
     pub file: Arc<ValueFile>,
     /// Values of at least this many bytes are stored in the file. Values of up to 16 bytes never are.
-    pub from: usize,
+    pub min_bytes: usize,
 }
 
 impl ValuesOnDisk {
@@ -40,7 +40,7 @@ impl ValuesOnDisk {
 
     #[inline]
     pub(crate) fn shared(&self, bytes: &[u8]) -> Option<Shared> {
-        if bytes.len() < self.from || bytes.len() <= SMALL {
+        if bytes.len() < self.min_bytes || bytes.len() <= SMALL {
             return None;
         }
         Shared::on_disk(&self.file, bytes)

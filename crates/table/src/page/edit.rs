@@ -5,8 +5,8 @@ use super::{Cell, Page, SLOT, Scratch};
 use crate::value::Shared;
 
 /// The effect of an insertion on a page.
-pub(crate) enum Placed {
-    Same,
+pub(crate) enum Insertion {
+    InPlace,
     /// The page is in another block now.
     Moved(Page),
     /// The page was split: left page, separator, right page.
@@ -21,7 +21,7 @@ impl Page {
         index: usize,
         key: &[u8],
         cell: Cell<'_>,
-    ) -> Placed {
+    ) -> Insertion {
         let rows = self.rows();
         let fits = key.strip_prefix(self.prefix()).is_some();
         if fits {
@@ -36,14 +36,14 @@ impl Page {
                     place.write(slot);
                 }
                 self.header_mut().rows += 1;
-                return Placed::Same;
+                return Insertion::InPlace;
             }
         }
-        if fits && self.is_settled() {
+        if fits && self.is_compact() {
             let size = record_size(key, self.prefix().len(), cell) + SLOT;
             if let Some(page) = build::grow(account, self, size, index == rows) {
                 page.insert(account, index, key, cell);
-                return Placed::Moved(page);
+                return Insertion::Moved(page);
             }
         }
         let new = Span::New(key, cell);
@@ -54,14 +54,14 @@ impl Page {
         ];
         if let Some(page) = build(account, self.level(), &spans, Slack::Some) {
             free_block(account, self);
-            return Placed::Moved(page);
+            return Insertion::Moved(page);
         }
         self.split(account, index, key, cell, fits)
     }
 
     /// Returns whether rebuilding a leaf would gain nothing: it has no bytes of removed rows and no longer common
     /// prefix.
-    fn is_settled(self) -> bool {
+    fn is_compact(self) -> bool {
         let rows = self.rows();
         let is_spread = |page: Page| page.slot(0) >> 24 != page.slot(rows - 1) >> 24;
         self.is_leaf() && self.header().dead == 0 && rows >= 2 && is_spread(self)
@@ -75,7 +75,7 @@ impl Page {
         key: &[u8],
         cell: Cell<'_>,
         fits: bool,
-    ) -> Placed {
+    ) -> Insertion {
         let (rows, level) = (self.rows(), self.level());
         let new = Span::New(key, cell);
         // Rows that arrive in order fill pages completely: the new row starts a page of its own.
@@ -87,7 +87,7 @@ impl Page {
             };
             let right =
                 build(account, level, &[new], Slack::None).expect("a page has room for one row");
-            return Placed::Split(self, between, right);
+            return Insertion::Split(self, between, right);
         }
         // The row comes first, or does not share the page's prefix and sorts before all rows.
         let first = usize::from(level > 0);
@@ -145,7 +145,7 @@ impl Page {
         let left = build(account, level, &left, Slack::Some).expect("half a page fits a page");
         let right = build(account, level, &right, Slack::Some).expect("half a page fits a page");
         free_block(account, self);
-        Placed::Split(left, between, right)
+        Insertion::Split(left, between, right)
     }
 
     /// Returns the number of rows in the left half, including the new row at `index`.

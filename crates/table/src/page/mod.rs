@@ -30,7 +30,7 @@
 pub(crate) mod build;
 mod edit;
 
-pub(crate) use edit::Placed;
+pub(crate) use edit::Insertion;
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -423,7 +423,7 @@ impl Page {
 
     /// Returns the rows of a leaf whose slots have the same head as `key`: if the key exists, it is among them.
     #[inline]
-    pub(crate) fn alike(self, key: &[u8]) -> Range<usize> {
+    pub(crate) fn candidate_rows(self, key: &[u8]) -> Range<usize> {
         let Some(key) = key.strip_prefix(self.prefix()) else {
             return 0..0;
         };
@@ -448,7 +448,7 @@ impl Page {
     #[inline]
     pub(crate) fn halve(self, rows: &mut Range<usize>, key: &[u8]) {
         let middle = rows.start + rows.len() / 2;
-        if self.order_of(middle, key).is_gt() {
+        if self.compare_row(middle, key).is_gt() {
             rows.end = middle
         } else {
             rows.start = middle
@@ -457,7 +457,7 @@ impl Page {
 
     /// Compares a row's key with `key`, which begins with the page's prefix.
     #[inline]
-    pub(crate) fn order_of(self, index: usize, key: &[u8]) -> Ordering {
+    pub(crate) fn compare_row(self, index: usize, key: &[u8]) -> Ordering {
         let key = &key[self.prefix().len()..];
         self.compare(index, head_of(key), key)
     }

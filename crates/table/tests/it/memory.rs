@@ -32,12 +32,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn asked(before: isize) -> usize {
+fn allocated_since(before: isize) -> usize {
     (BYTES.get() - before) as usize
 }
 
 #[test]
-fn memory_bytes_is_what_the_allocator_was_asked_for() {
+fn memory_bytes_equals_the_allocators_count() {
     let splits = [
         Split::None,
         Split::Columns(1),
@@ -48,7 +48,7 @@ fn memory_bytes_is_what_the_allocator_was_asked_for() {
         let before = BYTES.get();
         let mut random = Random(99);
         let mut table = Table::new(split);
-        assert_eq!(table.memory_bytes(), asked(before));
+        assert_eq!(table.memory_bytes(), allocated_since(before));
         for round in 0..30_000 {
             let time = if random.below(2) == 0 {
                 round
@@ -76,15 +76,15 @@ fn memory_bytes_is_what_the_allocator_was_asked_for() {
             drop(row);
             assert_eq!(
                 table.memory_bytes(),
-                asked(before),
+                allocated_since(before),
                 "round {round} of {split:?}"
             );
         }
         table.clear();
-        assert_eq!(table.memory_bytes(), asked(before));
+        assert_eq!(table.memory_bytes(), allocated_since(before));
         assert_eq!(table.memory_bytes(), Table::new(split).memory_bytes());
         drop(table);
-        assert_eq!(asked(before), 0);
+        assert_eq!(allocated_since(before), 0);
     }
 }
 

@@ -188,7 +188,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
             ValueFile::create(&std::env::temp_dir()).expect("the folder for temporary files");
         table.keep_on_disk(ValuesOnDisk {
             file: file.clone(),
-            from: [0, 100, 513][random.below(3) as usize],
+            min_bytes: [0, 100, 513][random.below(3) as usize],
         });
         file
     });
@@ -215,7 +215,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
                     })
                 };
                 assert_eq!((put, seen), (expected, Some(before)));
-                if let (Some(id), Some(len)) = (table.group(&key), whole(split, &key)) {
+                if let (Some(id), Some(len)) = (table.group(&key), full_group_len(split, &key)) {
                     ids.push((id, key[..len].to_vec()));
                 }
             }
@@ -226,7 +226,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
                 table.prefetch_leaf(id);
                 table.prefetch_end(id);
                 let (key, value) = (key(&mut random, keys, &mut clock), value(&mut random));
-                let suffix = &key[whole(split, &key).unwrap_or(0)..];
+                let suffix = &key[full_group_len(split, &key).unwrap_or(0)..];
                 let row = [&prefix[..], suffix].concat();
                 let living = model.keys().any(|key| key.starts_with(&prefix));
                 check_group(&table, &model, id, &prefix, suffix);
@@ -319,7 +319,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     }
     assert_eq!(table.memory_bytes(), empty);
     if let Some(file) = file {
-        assert_eq!(file.bytes().0, 0, "all that was kept is given back");
+        assert_eq!(file.bytes().0, 0, "all cells are freed");
     }
 }
 
@@ -356,7 +356,7 @@ fn check_group(table: &Table, model: &Model, id: GroupId, prefix: &[u8], from: &
     }
 }
 
-fn whole(split: Split, key: &[u8]) -> Option<usize> {
+fn full_group_len(split: Split, key: &[u8]) -> Option<usize> {
     match split {
         Split::None => Some(0),
         Split::Bytes(n) => (key.len() >= n).then_some(n),
@@ -473,7 +473,7 @@ fn a_value_of_many_megabytes_is_stored_out_of_line() {
 }
 
 #[test]
-fn a_group_id_names_nothing_once_its_rows_are_gone() {
+fn a_group_id_is_invalid_after_its_last_row_is_removed() {
     let mut table = Table::new(Split::Columns(1));
     table.put(b"t|ann|1", b"");
     let ann = table.group(b"t|ann|").expect("it has a row");

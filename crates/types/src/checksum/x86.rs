@@ -78,13 +78,13 @@ fn wide(bytes: &[u8], seed: u64) -> u32 {
     if !rest.is_empty() {
         // One mask bit per byte, at most 64.
         let mask = |size: usize| _bzhi_u64(u64::MAX, size as u32);
-        let behind = rest.len().saturating_sub(64);
+        let second_half = rest.len().saturating_sub(64);
         // SAFETY: a masked load accesses only the bytes that the mask selects: those of `rest`. With an empty mask it
         // accesses none, whatever the address.
         let (a, b) = unsafe {
             (
                 _mm512_maskz_loadu_epi8(mask(rest.len()), rest.as_ptr().cast()),
-                _mm512_maskz_loadu_epi8(mask(behind), rest.as_ptr().wrapping_add(64).cast()),
+                _mm512_maskz_loadu_epi8(mask(second_half), rest.as_ptr().wrapping_add(64).cast()),
             )
         };
         low = _mm512_aesenc_epi128(low, a);

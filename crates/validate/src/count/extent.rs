@@ -76,7 +76,7 @@ impl ExtentTree {
     }
 
     /// Returns the first leaf in a range that contains the value and for which `decide` returns true.
-    pub fn first_holding(
+    pub fn first_containing(
         &self,
         range: Range<usize>,
         value: i64,
@@ -86,7 +86,7 @@ impl ExtentTree {
     }
 
     /// Returns the last leaf in a range that contains the value and for which `decide` returns true.
-    pub fn last_holding(
+    pub fn last_containing(
         &self,
         range: Range<usize>,
         value: i64,

@@ -65,7 +65,7 @@ impl Flights {
 
     /// Returns the writes in flight, and whether each had taken effect, if a read of this value reveals that: there
     /// is only one way to reach the minimum or the maximum of the possible sums. `None` if the read reveals nothing.
-    pub fn told(&self, read: Span, value: i64) -> Option<Vec<(usize, bool)>> {
+    pub fn revealed(&self, read: Span, value: i64) -> Option<Vec<(usize, bool)>> {
         let (certain, flights) = self.during(read)?;
         let sum = |positive: bool| -> i64 {
             let matching = flights
@@ -78,8 +78,9 @@ impl Flights {
             all if all == sum(false) => false,
             _ => return None,
         };
-        let told = flights.iter();
-        let told = told.map(|flight| (flight.index as usize, (flight.value > 0) == positive));
-        Some(told.collect())
+        let revealed = flights.iter();
+        let revealed =
+            revealed.map(|flight| (flight.index as usize, (flight.value > 0) == positive));
+        Some(revealed.collect())
     }
 }

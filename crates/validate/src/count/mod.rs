@@ -104,9 +104,9 @@ impl Counts {
             };
             regular &=
                 delta != 0 && *unit.get_or_insert(delta.unsigned_abs()) == delta.unsigned_abs();
-            changes.push((write.span.start, Change::Begins(delta)));
+            changes.push((write.span.start, ExtentEvent::Begins(delta)));
             if write.span.end < u64::MAX {
-                changes.push((write.span.end, Change::Ends(delta)));
+                changes.push((write.span.end, ExtentEvent::Ends(delta)));
             }
         }
         changes.sort_unstable_by_key(|change| change.0);
@@ -170,7 +170,7 @@ impl Counts {
             extent.holds(value) && self.sums_to(read.start, value, &mut undecided)
         } else {
             let decide = |event| self.sums_to(self.events[event], value, &mut undecided);
-            self.at.first_holding(window, value, decide).is_some()
+            self.at.first_containing(window, value, decide).is_some()
         };
         match (found, undecided) {
             (true, _) => Verdict::Acceptable,
@@ -185,7 +185,7 @@ impl Counts {
         let before = 0..self.events.partition_point(|&event| event < instant);
         let found = self
             .at
-            .last_holding(before, value, |event| self.decides(event, value));
+            .last_containing(before, value, |event| self.decides(event, value));
         found.map(|event| self.events[event]).or_else(|| {
             // Before the first write, only the initial value is acceptable.
             (value == self.initial && instant > 0).then_some(0)
@@ -198,7 +198,7 @@ impl Counts {
         let after = self.events.partition_point(|&event| event <= instant)..self.events.len();
         let found = self
             .at
-            .first_holding(after, value, |event| self.decides(event, value));
+            .first_containing(after, value, |event| self.decides(event, value));
         found.map(|event| self.events[event])
     }
 
@@ -379,7 +379,7 @@ fn ended_sums(deltas: &[Flight]) -> Vec<(u64, i64)> {
     sums
 }
 
-enum Change {
+enum ExtentEvent {
     Begins(i32),
     Ends(i32),
 }
@@ -387,7 +387,7 @@ enum Change {
 /// Returns the events, and the extents at and just after each. Absolute writes make extents unbounded.
 fn extents(
     initial: i64,
-    changes: &[(u64, Change)],
+    changes: &[(u64, ExtentEvent)],
     absolute: bool,
 ) -> (Vec<u64>, Vec<Extent>, Vec<Extent>) {
     let mut events = Vec::with_capacity(changes.len());
@@ -400,14 +400,14 @@ fn extents(
             rest.split_at(rest.iter().take_while(|change| change.0 == event).count());
         rest = later;
         for (_, change) in these {
-            if let Change::Begins(delta) = change {
+            if let ExtentEvent::Begins(delta) = change {
                 now.lo += i64::from(*delta).min(0);
                 now.hi += i64::from(*delta).max(0);
             }
         }
         let here = now;
         for (_, change) in these {
-            if let Change::Ends(delta) = change {
+            if let ExtentEvent::Ends(delta) = change {
                 now.lo += i64::from(*delta).max(0);
                 now.hi += i64::from(*delta).min(0);
             }

@@ -35,7 +35,7 @@ mod orders;
 mod state;
 
 use crate::{Span, Verdict};
-pub use state::{ATTRIBUTES, Change, Condition, State};
+pub use state::{ATTRIBUTES, Condition, ObjectWrite, State};
 
 /// One call on one object, as a client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Change {
-        change: Change,
+        change: ObjectWrite,
         /// The outcome of the condition, if the reply states it.
         held: Option<bool>,
     },
@@ -63,39 +63,39 @@ pub enum Call {
 
 /// The way in which searches read objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Searches {
+pub enum SearchMode {
     /// Each object at one instant, like a read by key.
-    AtOnce,
+    Atomic,
     /// In regions, by rule 1 of this module.
     InRegions,
 }
 
 /// The result of validating a history.
 #[derive(Clone, Debug, Default)]
-pub struct Judged {
+pub struct ObjectVerdicts {
     /// One verdict per event, in order.
     pub verdicts: Vec<Verdict>,
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedCall>,
 }
 
 /// A call that no order explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedCall {
     /// The event's index in the history.
     pub event: usize,
     /// The possible states of the object when the call ended, according to all calls that ended before.
     pub states: Vec<State>,
 }
 
-impl Judged {
+impl ObjectVerdicts {
     pub fn undecided(&self) -> usize {
         let verdicts = self.verdicts.iter();
         verdicts.filter(|it| **it == Verdict::Undecided).count()
     }
 
     /// Formats the first rejected calls, each with the calls on its object that were concurrent or just before.
-    pub fn tell(&self, history: &[Event], most: usize) -> Vec<String> {
-        let told = self.refused.iter().take(most).map(|refused| {
+    pub fn describe_rejected(&self, history: &[Event], most: usize) -> Vec<String> {
+        let lines = self.refused.iter().take(most).map(|refused| {
             let event = history[refused.event];
             let mut near: Vec<&Event> = history
                 .iter()
@@ -108,14 +108,14 @@ impl Judged {
             let from = from.unwrap_or(near.len()).saturating_sub(8);
             let near: Vec<String> = near[from..].iter().take(40).map(|it| line(it)).collect();
             format!(
-                "object {}: {} is explained by no order; it may have been {:?}. Around it:\n  {}",
+                "object {}: no order explains {}; the object may have been {:?}. Calls around it:\n  {}",
                 event.object,
                 line(&event),
                 refused.states,
                 near.join("\n  ")
             )
         });
-        told.collect()
+        lines.collect()
     }
 }
 
@@ -128,10 +128,10 @@ fn line(event: &Event) -> String {
 }
 
 /// Validates all calls of a history, in any order. Initially no object exists.
-pub fn judge(history: &[Event], searches: Searches) -> Judged {
+pub fn judge(history: &[Event], searches: SearchMode) -> ObjectVerdicts {
     let mut by_object: Vec<usize> = (0..history.len()).collect();
     by_object.sort_by_key(|event| history[*event].object);
-    let mut judged = Judged {
+    let mut judged = ObjectVerdicts {
         verdicts: vec![Verdict::Acceptable; history.len()],
         refused: Vec::new(),
     };
@@ -167,9 +167,9 @@ pub fn search(
 /// Returns the expiry of an object: it may be removed from `due` on, if its expiry time is the one that a change with
 /// this `timer` set.
 pub fn expiry(object: u32, timer: u16, due: u64) -> Event {
-    let change = Change {
+    let change = ObjectWrite {
         only_if: Some(Condition::timer_is(timer)),
-        ..Change::removal()
+        ..ObjectWrite::removal()
     };
     Event {
         object,

@@ -16,16 +16,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::state::{Change, State};
-use super::{Call, Event, Judged, Refused, Searches};
+use super::state::{ObjectWrite, State};
+use super::{Call, Event, ObjectVerdicts, RejectedCall, SearchMode};
 use crate::Verdict;
 
 /// Maximum number of concurrent calls on one object: one bit each.
 const RUNNING_MAX: usize = 64;
 const COURSES_MAX: usize = 1 << 13;
-const STATES_TOLD_MAX: usize = 8;
+const STATES_REPORTED_MAX: usize = 8;
 /// The index of a write that will never be acknowledged and need not be tracked.
-const NOWHERE: usize = RUNNING_MAX;
+const UNTRACKED: usize = RUNNING_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Course {
@@ -38,11 +38,11 @@ struct Course {
 }
 
 /// A course without the unacknowledged writes.
-type Known = (State, u64, Vec<(usize, State)>);
+type CourseKey = (State, u64, Vec<(usize, State)>);
 
 struct Orders<'a> {
     history: &'a [Event],
-    searches: Searches,
+    searches: SearchMode,
     running: [Option<usize>; RUNNING_MAX],
     courses: BTreeSet<Course>,
 }
@@ -54,8 +54,8 @@ struct TooMany;
 pub(super) fn judge_object(
     history: &[Event],
     events: &[usize],
-    searches: Searches,
-    judged: &mut Judged,
+    searches: SearchMode,
+    judged: &mut ObjectVerdicts,
 ) {
     // At equal instants, starts come before ends.
     let ends = |event: &usize| history[*event].span.end() < u64::MAX;
@@ -114,7 +114,7 @@ impl Orders<'_> {
         Ok(())
     }
 
-    fn end(&mut self, event: usize, judged: &mut Judged) -> Result<(), TooMany> {
+    fn end(&mut self, event: usize, judged: &mut ObjectVerdicts) -> Result<(), TooMany> {
         let running = self.running.iter();
         let place = { running }.position(|it| *it == Some(event));
         let place = place.expect("it has begun");
@@ -138,15 +138,15 @@ impl Orders<'_> {
         if ended.is_empty() {
             let states: BTreeSet<State> = seen.iter().map(|course| course.state).collect();
             judged.verdicts[event] = Verdict::Unacceptable;
-            judged.refused.push(Refused {
+            judged.refused.push(RejectedCall {
                 event,
-                states: states.into_iter().take(STATES_TOLD_MAX).collect(),
+                states: states.into_iter().take(STATES_REPORTED_MAX).collect(),
             });
             ended = self.without(event, place);
         }
         self.running[place] = None;
         self.courses = ended;
-        self.drop_worse();
+        self.drop_dominated();
         self.drop_spent();
         Ok(())
     }
@@ -180,8 +180,8 @@ impl Orders<'_> {
 
     /// Continues the course: a write at this index sets the object to this state.
     fn after(&self, mut course: Course, place: usize, state: State) -> Course {
-        let has_moved = state.visible() != course.state.visible();
-        let is_late = self.searches == Searches::InRegions;
+        let has_moved = state.without_timer() != course.state.without_timer();
+        let is_late = self.searches == SearchMode::InRegions;
         if is_late {
             course.behind.push((place, course.state));
         }
@@ -213,13 +213,13 @@ impl Orders<'_> {
 
     /// Removes redundant courses: of those that differ only in which unacknowledged writes have happened, the ones
     /// with fewer can become the others.
-    fn drop_worse(&mut self) {
+    fn drop_dominated(&mut self) {
         let mut unanswered = 0;
         for (place, event) in self.running.iter().enumerate() {
             let is_unanswered = |event: &usize| self.history[*event].span.end() == u64::MAX;
             unanswered |= u64::from(event.as_ref().is_some_and(is_unanswered)) << place;
         }
-        let mut kept: BTreeMap<Known, Vec<u64>> = BTreeMap::new();
+        let mut kept: BTreeMap<CourseKey, Vec<u64>> = BTreeMap::new();
         let mut by_count: Vec<Course> = std::mem::take(&mut self.courses).into_iter().collect();
         by_count.sort_by_key(|course| (course.done & unanswered).count_ones());
         for course in by_count {
@@ -258,7 +258,7 @@ impl Orders<'_> {
                 continue;
             }
             let has_happened = self.courses.iter().all(|course| course.has(place));
-            if has_happened || self.waits_in_vain(change) {
+            if has_happened || self.cannot_take_effect(change) {
                 self.running[place] = None;
                 let without = std::mem::take(&mut self.courses).into_iter();
                 self.courses = without.map(|course| course.dropped(place)).collect();
@@ -266,7 +266,7 @@ impl Orders<'_> {
         }
     }
 
-    fn waits_in_vain(&self, change: &Change) -> bool {
+    fn cannot_take_effect(&self, change: &ObjectWrite) -> bool {
         let Some(timer) = change.only_if.and_then(|condition| condition.timer()) else {
             return false;
         };
@@ -304,7 +304,7 @@ impl Course {
         self.done &= !(1 << place);
         for (of, _) in &mut self.behind {
             if *of == place {
-                *of = NOWHERE;
+                *of = UNTRACKED;
             }
         }
         self
@@ -317,8 +317,9 @@ impl Course {
         let before = || self.behind.iter().any(|(_, state)| fits(state));
         match call {
             Call::Missed(_) => {
-                let has_moved =
-                    |(_, before): &(usize, State)| before.visible() != self.state.visible();
+                let has_moved = |(_, before): &(usize, State)| {
+                    before.without_timer() != self.state.without_timer()
+                };
                 self.behind.iter().any(has_moved) || fits(&self.state)
             }
             Call::Found(..) => fits(&self.state) || before(),
@@ -331,9 +332,9 @@ impl Course {
 fn sees(call: &Call, state: State) -> Option<bool> {
     match call {
         Call::Change { .. } => None,
-        Call::Read(saw) => Some(state.visible() == *saw),
+        Call::Read(saw) => Some(state.without_timer() == *saw),
         Call::Found(condition, saw) => {
-            let is_same = saw.is_none_or(|saw| state.visible() == saw);
+            let is_same = saw.is_none_or(|saw| state.without_timer() == saw);
             Some(is_same && condition.fits(state))
         }
         Call::Missed(condition) => Some(!condition.fits(state)),

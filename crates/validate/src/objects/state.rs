@@ -29,12 +29,12 @@ impl State {
     }
 
     /// Returns the part that reads show.
-    pub fn visible(self) -> State {
+    pub fn without_timer(self) -> State {
         State(self.0 & !(0xffff << (16 * TIMER)))
     }
 
-    pub fn is_there(self) -> bool {
-        self.visible() != State::NONE
+    pub fn exists(self) -> bool {
+        self.without_timer() != State::NONE
     }
 
     pub(super) fn timer(self) -> u16 {
@@ -50,7 +50,7 @@ impl State {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attributes: Vec<u16> = (0..ATTRIBUTES).map(|at| self.attribute(at)).collect();
-        match (self.is_there(), self.timer()) {
+        match (self.exists(), self.timer()) {
             (false, _) => write!(f, "none"),
             (true, 0) => write!(f, "{attributes:?}"),
             (true, timer) => write!(f, "{attributes:?} until {timer}"),
@@ -113,7 +113,7 @@ impl Condition {
             (*first..=*last).contains(&state.attribute(at))
         };
         let fits = self.bounds.iter().enumerate().all(within);
-        if state.is_there() {
+        if state.exists() {
             !self.is_absent && fits != self.is_negated
         } else {
             self.is_absent
@@ -127,18 +127,18 @@ impl fmt::Debug for Condition {
             return write!(f, "absent");
         }
         let bounds = self.bounds.iter().enumerate();
-        let asked = bounds.filter(|(_, bounds)| **bounds != (0, u16::MAX));
-        let asked: Vec<String> = asked
+        let conditions = bounds.filter(|(_, bounds)| **bounds != (0, u16::MAX));
+        let conditions: Vec<String> = conditions
             .map(|(at, (first, last))| format!("@{at}:[{first} {last}]"))
             .collect();
         let not = if self.is_negated { "not " } else { "" };
-        write!(f, "{not}({})", asked.join(" "))
+        write!(f, "{not}({})", conditions.join(" "))
     }
 }
 
 /// The effect of a write on an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Change {
+pub struct ObjectWrite {
     /// The condition under which the write has an effect; `None` means always.
     pub only_if: Option<Condition>,
     /// The new values of the attributes; 0 removes one.
@@ -147,12 +147,12 @@ pub struct Change {
     pub timer: Option<u16>,
 }
 
-impl Change {
+impl ObjectWrite {
     /// Removes the object.
-    pub fn removal() -> Change {
-        Change {
+    pub fn removal() -> ObjectWrite {
+        ObjectWrite {
             sets: [Some(0); ATTRIBUTES],
-            ..Change::default()
+            ..ObjectWrite::default()
         }
     }
 
@@ -171,6 +171,6 @@ impl Change {
             state.set(TIMER, timer);
         }
         // A removed object has no timer.
-        if state.is_there() { state } else { State::NONE }
+        if state.exists() { state } else { State::NONE }
     }
 }

@@ -20,7 +20,7 @@ mod order;
 
 use crate::{Span, Verdict};
 pub use order::judge_together;
-pub(crate) use order::{Before, Shown, judge_after};
+pub(crate) use order::{EarlierBounds, ReadBounds, judge_after};
 
 /// One write or one read of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Registers {
     }
 
     /// Returns whether this is the initial content or was written by any write.
-    pub fn knows(&self, value: u64) -> bool {
+    pub fn was_written(&self, value: u64) -> bool {
         value == self.initial || self.latest_end(value, u64::MAX).is_some()
     }
 

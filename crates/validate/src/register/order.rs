@@ -19,18 +19,18 @@ use crate::Verdict;
 
 /// The bounds that accepted reads add to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ReadBounds {
     pub first_end: Option<u64>,
     pub last_start: Option<u64>,
 }
 
 /// The bounds that earlier reads have established.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct EarlierBounds {
     /// The cluster of the initial content.
-    pub initial: Shown,
+    pub initial: ReadBounds,
     /// The cluster of each write.
-    pub writes: Vec<Shown>,
+    pub writes: Vec<ReadBounds>,
     /// The latest `last` of clusters to which no further read can belong.
     pub late: Option<u64>,
 }
@@ -42,9 +42,9 @@ pub fn judge_together(
     writes: &[Content],
     reads: &[Content],
 ) -> Vec<Verdict> {
-    let mut before = Before {
-        writes: vec![Shown::default(); writes.len()],
-        ..Before::default()
+    let mut before = EarlierBounds {
+        writes: vec![ReadBounds::default(); writes.len()],
+        ..EarlierBounds::default()
     };
     judge_after(registers, writes, reads, &mut before)
 }
@@ -54,7 +54,7 @@ pub(crate) fn judge_after(
     registers: &Registers,
     writes: &[Content],
     reads: &[Content],
-    before: &mut Before,
+    before: &mut EarlierBounds,
 ) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Acceptable; reads.len()];
     let mut order: Vec<usize> = (0..reads.len())
@@ -114,7 +114,7 @@ struct Clusters {
 }
 
 impl Clusters {
-    fn new(writes: &[Content], before: &Before) -> Clusters {
+    fn new(writes: &[Content], before: &EarlierBounds) -> Clusters {
         let count = writes.len() + 1;
         let known =
             |instant: Option<u64>, otherwise: Instant| instant.map_or(otherwise, Into::into);

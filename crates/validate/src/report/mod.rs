@@ -41,7 +41,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Verdict;
 use crate::histogram::Histogram;
 
-pub use witness::{Change, Difference, Effect, Failure, Names, Plain, Saw, Witness, seconds};
+pub use witness::{
+    Difference, Effect, Failure, Names, Observation, Plain, Witness, WitnessWrite, seconds,
+};
 pub(crate) use witness::{keep_first, order};
 
 /// The results for the reads of a trace.
@@ -84,7 +86,7 @@ pub struct Tally {
     pub future: u64,
     pub phantom: u64,
     pub never: u64,
-    pub untold: u64,
+    pub unclassified: u64,
 }
 
 /// The results at one level.
@@ -111,7 +113,7 @@ pub enum Class {
     Future,
     Phantom,
     Never,
-    Untold,
+    Unclassified,
 }
 
 /// The probability that a read sees all acknowledged writes, as a function of the time since the last of them. Index
@@ -136,7 +138,7 @@ impl Report {
 
     /// Returns the number of reads that this level or one below it rejects. For [`Level::Snapshot`] those are the
     /// unpredictable reads.
-    pub fn refused_up_to(&self, level: Level) -> u64 {
+    pub fn rejected_up_to(&self, level: Level) -> u64 {
         self.refused_up_to[level as usize]
     }
 
@@ -174,7 +176,7 @@ impl Report {
 impl Tally {
     /// Returns the number of reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
-        self.stale + self.fractured + self.future + self.phantom + self.never + self.untold
+        self.stale + self.fractured + self.future + self.phantom + self.never + self.unclassified
     }
 
     pub(crate) fn add(&mut self, other: &Tally) {
@@ -186,27 +188,27 @@ impl Tally {
         self.future += other.future;
         self.phantom += other.phantom;
         self.never += other.never;
-        self.untold += other.untold;
+        self.unclassified += other.unclassified;
     }
 
-    pub(crate) fn count(&mut self, found: Found) {
+    pub(crate) fn count(&mut self, found: ReadResult) {
         self.reads += 1;
         *match found {
-            Found::Acceptable => &mut self.acceptable,
-            Found::Undecided => &mut self.undecided,
-            Found::Failed(Class::Stale { .. }) => &mut self.stale,
-            Found::Failed(Class::Fractured) => &mut self.fractured,
-            Found::Failed(Class::Future) => &mut self.future,
-            Found::Failed(Class::Phantom) => &mut self.phantom,
-            Found::Failed(Class::Never) => &mut self.never,
-            Found::Failed(Class::Untold) => &mut self.untold,
+            ReadResult::Acceptable => &mut self.acceptable,
+            ReadResult::Undecided => &mut self.undecided,
+            ReadResult::Failed(Class::Stale { .. }) => &mut self.stale,
+            ReadResult::Failed(Class::Fractured) => &mut self.fractured,
+            ReadResult::Failed(Class::Future) => &mut self.future,
+            ReadResult::Failed(Class::Phantom) => &mut self.phantom,
+            ReadResult::Failed(Class::Never) => &mut self.never,
+            ReadResult::Failed(Class::Unclassified) => &mut self.unclassified,
         } += 1;
     }
 }
 
 /// The result for one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ReadResult {
     Acceptable,
     Undecided,
     Failed(Class),

@@ -15,19 +15,19 @@ pub struct Witness {
     pub session: u32,
     pub read: Span,
     pub failure: Failure,
-    pub saw: Saw,
+    pub saw: Observation,
     /// Other items that the same call read, and the counts that it returned; only for [`Failure::Apart`].
     pub beside: Vec<(u64, i64)>,
     /// The counts that were acceptable, if they are few.
     pub could: Option<Vec<i64>>,
     /// The writes that a stale read missed, or the last ones that were acknowledged before it; then those in flight.
     /// A few of each.
-    pub writes: Vec<Change>,
+    pub writes: Vec<WitnessWrite>,
 }
 
 impl Witness {
     /// Creates a witness with the read's own data; the rest is unknown.
-    pub(crate) fn of(read: &Record, failure: Failure, saw: Saw) -> Witness {
+    pub(crate) fn of(read: &Record, failure: Failure, saw: Observation) -> Witness {
         Witness {
             item: read.item,
             action: read.action,
@@ -52,7 +52,7 @@ pub enum Failure {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Saw {
+pub enum Observation {
     Count(i64),
     /// The size of a list and, if it can be computed, the difference from its certain state at the read's start.
     List {
@@ -68,12 +68,12 @@ pub struct Difference {
     pub missing: Vec<u64>,
     pub extra: Vec<u64>,
     /// Elements that were returned twice.
-    pub again: Vec<u64>,
+    pub duplicates: Vec<u64>,
 }
 
 /// A write in a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct WitnessWrite {
     pub action: u8,
     pub session: u32,
     /// Without an end if the outcome is unknown.
@@ -118,7 +118,7 @@ impl Names for Plain {}
 
 impl Witness {
     /// Returns a description in a few sentences, without a line end.
-    pub fn tell(&self, names: &dyn Names) -> String {
+    pub fn describe(&self, names: &dyn Names) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = self.write(names, &mut text);
@@ -137,9 +137,11 @@ impl Witness {
             at(self.read.end)
         )?;
         match &self.saw {
-            Saw::Count(value) => write!(out, "{value}")?,
-            Saw::Content(value) => write!(out, "version {value}")?,
-            Saw::List { count, difference } => self.write_list(names, out, *count, difference)?,
+            Observation::Count(value) => write!(out, "{value}")?,
+            Observation::Content(value) => write!(out, "version {value}")?,
+            Observation::List { count, difference } => {
+                self.write_list(names, out, *count, difference)?
+            }
         }
         for (item, count) in &self.beside {
             write!(out, ", and {count} as {}", names.item(*item))?;
@@ -153,17 +155,19 @@ impl Witness {
                 if behind == 1 { "" } else { "s" }
             )?,
             Failure::Class(Class::Fractured) => {
-                out.push_str("each element may be so, but not all at one instant")
+                out.push_str("each element is acceptable individually, but not all at one instant")
             }
-            Failure::Class(Class::Future) => out.push_str("so only after the read"),
-            Failure::Class(Class::Phantom) => out.push_str("nobody wrote that"),
-            Failure::Class(Class::Never) => out.push_str("it never was so"),
-            Failure::Class(Class::Untold) => out.push_str("not so at any time remembered"),
+            Failure::Class(Class::Future) => out.push_str("acceptable only after the read"),
+            Failure::Class(Class::Phantom) => out.push_str("no write produced this value"),
+            Failure::Class(Class::Never) => out.push_str("never acceptable"),
+            Failure::Class(Class::Unclassified) => {
+                out.push_str("not acceptable within the retained history")
+            }
             Failure::WentBack => {
-                out.push_str("acceptable by itself, but an earlier read had seen what came later")
+                out.push_str("acceptable individually, but an earlier read saw a later state")
             }
             Failure::Apart => {
-                out.push_str("each acceptable by itself, but not both at one instant")
+                out.push_str("each acceptable individually, but not both at one instant")
             }
         }
         if let Some(values) = &self.could {
@@ -208,7 +212,7 @@ impl Witness {
     ) -> std::fmt::Result {
         write!(out, "{count} element{}", if count == 1 { "" } else { "s" })?;
         let Some(difference) = difference else {
-            return out.write_str(", more of them wrong than can be told apart");
+            return out.write_str(", too many of them wrong to identify");
         };
         let named = |elements: &[u64]| {
             let named: Vec<String> = elements
@@ -223,8 +227,8 @@ impl Witness {
         if !difference.extra.is_empty() {
             write!(out, ", with {}", named(&difference.extra))?;
         }
-        if !difference.again.is_empty() {
-            write!(out, ", {} twice", named(&difference.again))?;
+        if !difference.duplicates.is_empty() {
+            write!(out, ", {} twice", named(&difference.duplicates))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Validates the reads of one list in ascending order of their starts, while advancing through the log.
 
-use super::history::{History, Known};
+use super::history::{History, Membership};
 use super::subset::{KEYS_MAX, Subset, subset};
 use super::{Read, Sketch};
 use crate::count::Extent;
@@ -28,7 +28,7 @@ pub(crate) struct Cursor<'a> {
 pub(super) struct Open {
     pub element: u32,
     /// Its state at the read's start.
-    pub known: Known,
+    pub known: Membership,
     freedom: u32,
     /// True if it became free only once.
     once: bool,
@@ -42,13 +42,13 @@ pub(crate) type Swing = (Option<usize>, i64);
 pub(crate) type OpenAt = (i64, Vec<(usize, bool)>, i64);
 
 /// The verdicts on a read of a list.
-pub(crate) struct Answer {
+pub(crate) struct ListVerdicts {
     /// The verdict on the size of the list.
     pub size: Verdict,
     /// The verdict on the elements, each at an instant of its own.
     pub apart: Verdict,
     /// The verdict on all elements together, at one instant.
-    pub whole: Verdict,
+    pub joint: Verdict,
 }
 
 impl<'a> Cursor<'a> {
@@ -67,16 +67,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// Validates a read. Reads must come in ascending order of their starts.
-    pub fn judge(&mut self, read: Read) -> Answer {
+    pub fn judge(&mut self, read: Read) -> ListVerdicts {
         self.seek(read.span);
         self.decoded = None;
         if self.open.is_empty() && !self.too_many {
             let certain = self.history.certain(self.at);
-            let whole = verdict(certain == read.sketch);
-            return Answer {
+            let joint = verdict(certain == read.sketch);
+            return ListVerdicts {
                 size: verdict(certain.count == read.sketch.count),
-                apart: whole,
-                whole,
+                apart: joint,
+                joint,
             };
         }
         let size = verdict(self.size_holds(read.sketch.count.into()));
@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
             Some(count) => subset(&self.keys, read.sketch.keys ^ rest.keys, count),
             None => Subset::None,
         };
-        let (apart, whole) = match found {
+        let (apart, joint) = match found {
             Subset::Is(members) => {
                 self.decoded = Some(members);
                 (Verdict::Acceptable, verdict(self.agrees_somewhere(members)))
@@ -97,7 +97,7 @@ impl<'a> Cursor<'a> {
             Subset::Undecided => (Verdict::Undecided, Verdict::Unacceptable),
             Subset::None => (Verdict::Unacceptable, Verdict::Unacceptable),
         };
-        Answer { size, apart, whole }
+        ListVerdicts { size, apart, joint }
     }
 
     /// Validates a read of the list's size. The order of reads is as for [`Cursor::judge`].
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the writes for which the last read reveals whether they had taken effect.
-    pub fn told(&self) -> impl Iterator<Item = (usize, bool)> {
+    pub fn revealed(&self) -> impl Iterator<Item = (usize, bool)> {
         let members = self.decoded;
         let open = self.open.iter().enumerate();
         open.filter_map(move |(bit, open)| {
@@ -162,9 +162,9 @@ impl<'a> Cursor<'a> {
         while let Some(step) = log.get(self.at)
             && (step.time, step.ends) < (span.start, true)
         {
-            if step.after == Known::Free {
+            if step.after == Membership::Free {
                 self.active.push(step.freedom);
-            } else if step.before == Known::Free {
+            } else if step.before == Membership::Free {
                 self.active.retain(|freedom| *freedom != step.freedom);
             }
             self.at += 1;
@@ -182,13 +182,13 @@ impl<'a> Cursor<'a> {
             self.keys.push(self.history.keys[element as usize]);
             self.open.push(Open {
                 element,
-                known: Known::Free,
+                known: Membership::Free,
                 freedom: *freedom,
                 once: true,
             });
         }
         for step in &log[self.at..self.until] {
-            if step.after != Known::Free {
+            if step.after != Membership::Free {
                 continue;
             }
             if let Some(open) = self
@@ -217,7 +217,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn rest(&self) -> Sketch {
         let mut rest = self.history.certain(self.at);
         for (open, key) in self.open.iter().zip(&self.keys) {
-            if open.known == Known::In {
+            if open.known == Membership::In {
                 rest = rest.without(*key);
             }
         }
@@ -242,7 +242,7 @@ impl<'a> Cursor<'a> {
         if self.too_many {
             return None;
         }
-        let mut known: Vec<Known> = self.open.iter().map(|open| open.known).collect();
+        let mut known: Vec<Membership> = self.open.iter().map(|open| open.known).collect();
         let until = self.history.position(instant).clamp(self.at, self.until);
         for step in &self.history.log[self.at..until] {
             let open = self
@@ -256,11 +256,11 @@ impl<'a> Cursor<'a> {
         for (open, known) in self.open.iter().zip(known) {
             let freedom = &self.history.freedoms[open.freedom as usize];
             match known {
-                Known::In => certain += 1,
-                Known::Out => {}
-                Known::Free if !self.decides(open) => free.push((None, 1)),
-                Known::Free if freedom.member => free.push((Some(freedom.write as usize), 1)),
-                Known::Free => {
+                Membership::In => certain += 1,
+                Membership::Out => {}
+                Membership::Free if !self.decides(open) => free.push((None, 1)),
+                Membership::Free if freedom.member => free.push((Some(freedom.write as usize), 1)),
+                Membership::Free => {
                     certain += 1;
                     free.push((Some(freedom.write as usize), -1));
                 }
@@ -300,7 +300,8 @@ impl<'a> Cursor<'a> {
                 .open
                 .iter()
                 .position(|open| open.element == step.element);
-            let bit = bit.expect("what changes during a read is free at some position of it");
+            let bit =
+                bit.expect("an element that changes during a read is free at some position of it");
             against -= usize::from(!step.before.may_be(wanted(bit)));
             against += usize::from(!step.after.may_be(wanted(bit)));
         }

@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
-use super::{Before, Sketch, Write, key};
+use super::{InitialSet, Sketch, Write, key};
 use crate::count::{Extent, ExtentTree};
 
 /// Maximum number of positions to examine sequentially.
@@ -12,18 +12,18 @@ const FEW: usize = 64;
 
 /// The state of an element at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum Membership {
     In,
     Out,
     Free,
 }
 
-impl Known {
+impl Membership {
     pub fn may_be(self, member: bool) -> bool {
         match self {
-            Known::In => member,
-            Known::Out => !member,
-            Known::Free => true,
+            Membership::In => member,
+            Membership::Out => !member,
+            Membership::Free => true,
         }
     }
 }
@@ -35,8 +35,8 @@ pub(crate) struct Step {
     pub time: u64,
     pub ends: bool,
     pub element: u32,
-    pub before: Known,
-    pub after: Known,
+    pub before: Membership,
+    pub after: Membership,
     /// The certain elements after the step, and the number of free ones.
     pub certain: Sketch,
     pub free: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Step {
 
 /// A period in which an element is free.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Freedom {
+pub(crate) struct FreePeriod {
     pub element: u32,
     /// The write that made it free.
     pub write: u32,
@@ -68,7 +68,7 @@ pub(crate) struct History {
     pub put: Vec<bool>,
     pub start: Sketch,
     pub log: Vec<Step>,
-    pub freedoms: Vec<Freedom>,
+    pub freedoms: Vec<FreePeriod>,
     sizes: OnceCell<ExtentTree>,
     by_certain: OnceCell<Vec<(Sketch, u32)>>,
 }
@@ -78,13 +78,13 @@ struct Element {
     live: Vec<u32>,
     /// The latest start of the ended writes; `None` before the first.
     replaced: Option<u64>,
-    known: Known,
+    known: Membership,
     freedom: u32,
 }
 
 impl History {
     /// Builds the log in O(n log n), whatever is in flight.
-    pub fn new(seed: u64, item: u64, before: &Before<'_>, writes: &[Write]) -> History {
+    pub fn new(seed: u64, item: u64, before: &InitialSet<'_>, writes: &[Write]) -> History {
         let mut names: Vec<u64> = writes.iter().map(|write| write.element).collect();
         names.sort_unstable();
         names.dedup();
@@ -94,7 +94,11 @@ impl History {
             .map(|member| Element {
                 live: Vec::new(),
                 replaced: None,
-                known: if *member { Known::In } else { Known::Out },
+                known: if *member {
+                    Membership::In
+                } else {
+                    Membership::Out
+                },
                 freedom: 0,
             })
             .collect();
@@ -218,7 +222,7 @@ impl Builder<'_> {
             .live
             .iter()
             .all(|other| writes[*other as usize].span.end < time);
-        if element.known == Known::Free {
+        if element.known == Membership::Free {
             let freedom = &mut self.history.freedoms[element.freedom as usize];
             freedom.alone_until = freedom.alone_until.min(time);
         }
@@ -253,9 +257,9 @@ impl Builder<'_> {
                     .any(|live| writes[*live as usize].member == member)
         };
         let after = match (may_be(true), may_be(false)) {
-            (true, true) => Known::Free,
-            (true, false) => Known::In,
-            _ => Known::Out,
+            (true, true) => Membership::Free,
+            (true, false) => Membership::In,
+            _ => Membership::Out,
         };
         let before = std::mem::replace(&mut element.known, after);
         if before == after {
@@ -263,18 +267,18 @@ impl Builder<'_> {
         }
         let key = self.history.keys[index];
         match before {
-            Known::In => self.certain = self.certain.without(key),
-            Known::Free => self.free -= 1,
-            Known::Out => {}
+            Membership::In => self.certain = self.certain.without(key),
+            Membership::Free => self.free -= 1,
+            Membership::Out => {}
         }
         match after {
-            Known::In => self.certain = self.certain.with(key),
-            Known::Free => self.free += 1,
-            Known::Out => {}
+            Membership::In => self.certain = self.certain.with(key),
+            Membership::Free => self.free += 1,
+            Membership::Out => {}
         }
-        if let (Known::Free, Some((write, alone))) = (after, begun) {
+        if let (Membership::Free, Some((write, alone))) = (after, begun) {
             element.freedom = self.history.freedoms.len() as u32;
-            self.history.freedoms.push(Freedom {
+            self.history.freedoms.push(FreePeriod {
                 element: index as u32,
                 write,
                 member: writes[write as usize].member,

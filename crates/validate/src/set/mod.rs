@@ -33,7 +33,7 @@ mod subset;
 use larder_types::Random;
 
 use crate::{Span, Verdict};
-pub(crate) use cursor::{Answer, Cursor};
+pub(crate) use cursor::{Cursor, ListVerdicts};
 pub(crate) use history::History;
 
 /// A summary of a set's elements.
@@ -118,7 +118,7 @@ pub struct Read {
 }
 
 /// The state of a list before the writes.
-pub(crate) struct Before<'a> {
+pub(crate) struct InitialSet<'a> {
     pub certain: Sketch,
     pub holds: &'a dyn Fn(u64) -> bool,
 }
@@ -134,7 +134,7 @@ pub fn judge(
 ) -> Vec<Verdict> {
     answers(seed, item, initial, writes, reads)
         .into_iter()
-        .map(|(_, whole)| whole)
+        .map(|(_, joint)| joint)
         .collect()
 }
 
@@ -153,7 +153,7 @@ fn answers(
 ) -> Vec<(Verdict, Verdict)> {
     let mut sorted = initial.to_vec();
     sorted.sort_unstable();
-    let before = Before {
+    let before = InitialSet {
         certain: Sketch::of(seed, item, initial.iter().copied()),
         holds: &|element| sorted.binary_search(&element).is_ok(),
     };
@@ -164,7 +164,7 @@ fn answers(
     let mut cursor = Cursor::new(&history);
     for index in order {
         let answer = cursor.judge(reads[index]);
-        answers[index] = (answer.apart, answer.whole);
+        answers[index] = (answer.apart, answer.joint);
     }
     answers
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_its_element() {
+    fn a_key_contains_its_element() {
         for element in (0..2000).chain([u64::MAX, 1 << 40]) {
             assert_eq!(unmix(mix(element)), element);
             assert_eq!(element_of(3, 7, key(3, 7, element)), Some(element));

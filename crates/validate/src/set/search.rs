@@ -5,7 +5,7 @@
 //! are compared: a stale list is recognized there if it was the certain state at some time.
 
 use super::cursor::Cursor;
-use super::history::Known;
+use super::history::Membership;
 use super::subset::{Subset, subset};
 use super::{Read, Sketch, element_of};
 use crate::Span;
@@ -21,15 +21,15 @@ const WALKS: [usize; 2] = [32, 4096];
 const TRIED_MAX: usize = 6;
 
 /// An element and its state in the list.
-struct Wanted {
+struct ElementState {
     element: u32,
     /// At the position of the read's start.
-    known: Known,
+    known: Membership,
     member: bool,
 }
 
 /// One element that explains a list alone.
-enum Stranger {
+enum UnknownElement {
     Extra(u64),
     Missing(u64),
 }
@@ -44,11 +44,11 @@ impl Cursor<'_> {
         }
         let class = if self.is_apart() {
             Class::Fractured
-        } else if self.is_so_after(read.sketch) {
+        } else if self.holds_later(read.sketch) {
             Class::Future
         } else {
-            match self.stranger(read.sketch) {
-                Some(Stranger::Extra(element)) if !self.was_ever_in(element, holds) => {
+            match self.find_unknown_element(read.sketch) {
+                Some(UnknownElement::Extra(element)) if !self.was_ever_in(element, holds) => {
                     Class::Phantom
                 }
                 _ => Class::Never,
@@ -60,13 +60,13 @@ impl Cursor<'_> {
     /// Like [`Cursor::class`], for the last read of a size.
     pub fn size_class(&self, read: Span, size: i64) -> (Class, Option<u64>) {
         let tree = self.history.sizes_tree();
-        if let Some(position) = tree.last_holding(0..self.at, size, |_| true) {
+        if let Some(position) = tree.last_containing(0..self.at, size, |_| true) {
             let last = self.history.log[position].time;
             let age_ns = read.start.saturating_sub(last);
             return (Class::Stale { age_ns, behind: 0 }, Some(last));
         }
         let after = self.until + 1..self.history.log.len() + 1;
-        match tree.first_holding(after, size, |_| true) {
+        match tree.first_containing(after, size, |_| true) {
             Some(_) => (Class::Future, None),
             None => (Class::Never, None),
         }
@@ -75,7 +75,7 @@ impl Cursor<'_> {
     /// Returns the difference from the certain state of the list at the start of the last read.
     pub fn difference(&self, sketch: Sketch, holds: &dyn Fn(u64) -> bool) -> Option<Difference> {
         let mut difference = Difference::default();
-        let name = |wanted: &Wanted| self.history.names[wanted.element as usize];
+        let name = |wanted: &ElementState| self.history.names[wanted.element as usize];
         let back = (0..self.at).rev().take(WALKS[1]);
         let steps = back.map(|step| (self.history.log[step].element, self.history.log[step].after));
         if let Some((wanted, _)) = self.gather(sketch, steps) {
@@ -92,12 +92,12 @@ impl Cursor<'_> {
             }
             return Some(difference);
         }
-        match self.stranger(sketch)? {
-            Stranger::Missing(element) => difference.missing.push(element),
-            Stranger::Extra(element) if self.is_in(element, holds) => {
-                difference.again.push(element)
+        match self.find_unknown_element(sketch)? {
+            UnknownElement::Missing(element) => difference.missing.push(element),
+            UnknownElement::Extra(element) if self.is_in(element, holds) => {
+                difference.duplicates.push(element)
             }
-            Stranger::Extra(element) => difference.extra.push(element),
+            UnknownElement::Extra(element) => difference.extra.push(element),
         }
         Some(difference)
     }
@@ -121,7 +121,7 @@ impl Cursor<'_> {
         })
     }
 
-    fn is_so_after(&self, sketch: Sketch) -> bool {
+    fn holds_later(&self, sketch: Sketch) -> bool {
         let log = &self.history.log;
         let walked = WALKS.into_iter().any(|most| {
             let steps = (self.at..log.len()).take(most);
@@ -145,13 +145,13 @@ impl Cursor<'_> {
     fn gather(
         &self,
         sketch: Sketch,
-        steps: impl Iterator<Item = (u32, Known)>,
-    ) -> Option<(Vec<Wanted>, usize)> {
+        steps: impl Iterator<Item = (u32, Membership)>,
+    ) -> Option<(Vec<ElementState>, usize)> {
         if self.too_many {
             return None;
         }
         let open = self.open.iter().map(|open| (open.element, open.known));
-        let mut known: Vec<(u32, Known)> = open.collect();
+        let mut known: Vec<(u32, Membership)> = open.collect();
         let mut walk = 0;
         for step in steps {
             if !known.iter().any(|(element, _)| *element == step.0) {
@@ -167,7 +167,7 @@ impl Cursor<'_> {
         for (element, known) in &known {
             let key = self.history.keys[*element as usize];
             keys.push(key);
-            if *known == Known::In {
+            if *known == Membership::In {
                 rest = rest.without(key);
             }
         }
@@ -176,7 +176,7 @@ impl Cursor<'_> {
             return None;
         };
         let wanted = known.into_iter().enumerate();
-        let wanted = wanted.map(|(bit, (element, known))| Wanted {
+        let wanted = wanted.map(|(bit, (element, known))| ElementState {
             element,
             known,
             member: members >> bit & 1 == 1,
@@ -184,7 +184,7 @@ impl Cursor<'_> {
         Some((wanted.collect(), walk))
     }
 
-    fn stranger(&self, sketch: Sketch) -> Option<Stranger> {
+    fn find_unknown_element(&self, sketch: Sketch) -> Option<UnknownElement> {
         if self.too_many || self.open.len() > TRIED_MAX {
             return None;
         }
@@ -198,8 +198,8 @@ impl Cursor<'_> {
             }
             let element = element_of(seed, item, sketch.keys ^ rest.keys)?;
             match i64::from(sketch.count) - i64::from(rest.count) {
-                1 => Some(Stranger::Extra(element)),
-                -1 => Some(Stranger::Missing(element)),
+                1 => Some(UnknownElement::Extra(element)),
+                -1 => Some(UnknownElement::Missing(element)),
                 _ => None,
             }
         })
@@ -218,7 +218,7 @@ impl Cursor<'_> {
         };
         let mut back = self.history.log[..self.at].iter().rev();
         match back.find(|step| step.element as usize == index) {
-            Some(step) => step.after != Known::Out,
+            Some(step) => step.after != Membership::Out,
             None => self.history.initially[index],
         }
     }
@@ -227,11 +227,11 @@ impl Cursor<'_> {
 /// Returns the first step after which all elements have the wanted state. A step yields an element, its state before,
 /// and its state after.
 fn find(
-    wanted: &[Wanted],
+    wanted: &[ElementState],
     mut steps: impl Iterator<Item = usize>,
-    step: impl Fn(usize) -> (u32, Known, Known),
+    step: impl Fn(usize) -> (u32, Membership, Membership),
 ) -> Option<usize> {
-    let against = |wanted: &&Wanted| !wanted.known.may_be(wanted.member);
+    let against = |wanted: &&ElementState| !wanted.known.may_be(wanted.member);
     let mut against = wanted.iter().filter(against).count();
     steps.find(|index| {
         let (element, before, after) = step(*index);

@@ -2,20 +2,20 @@
 //! return; this module decides which writes are retained, and reports failures.
 
 use super::sink::Sink;
-use super::{Ends, Note, deciding, written};
+use super::{WriteEnds, WriteNote, deciding, written};
 use crate::Verdict;
-use crate::record::{Record, What};
-use crate::register::{Before, Content, Registers, Shown, judge_after};
-use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
+use crate::record::{Record, RecordKind};
+use crate::register::{Content, EarlierBounds, ReadBounds, Registers, judge_after};
+use crate::report::{Class, Effect, Failure, Level, Observation, ReadResult, Witness};
 
 #[derive(Clone, Default)]
 pub(super) struct ContentLane {
     initial: u64,
     writes: Vec<Content>,
-    notes: Vec<Note>,
+    notes: Vec<WriteNote>,
     /// The bounds that the reads validated so far have established.
-    shown: Before,
-    ends: Ends,
+    shown: EarlierBounds,
+    ends: WriteEnds,
 }
 
 impl ContentLane {
@@ -33,7 +33,7 @@ impl ContentLane {
         self.writes.clear();
         self.notes.clear();
         self.shown.writes.clear();
-        (self.shown.initial, self.shown.late) = (Shown::default(), None);
+        (self.shown.initial, self.shown.late) = (ReadBounds::default(), None);
         self.ends.clear();
     }
 
@@ -42,13 +42,13 @@ impl ContentLane {
     }
 
     pub fn push(&mut self, write: &Record) {
-        if let What::WriteContent(value) = write.what {
+        if let RecordKind::WriteContent(value) = write.what {
             self.writes.push(Content {
                 span: written(write),
                 value,
             });
-            self.notes.push(Note::of(0, write));
-            self.shown.writes.push(Shown::default());
+            self.notes.push(WriteNote::of(0, write));
+            self.shown.writes.push(ReadBounds::default());
         }
     }
 
@@ -66,7 +66,7 @@ impl ContentLane {
                 refused.push(*read);
                 continue;
             }
-            sink.judged(read, Found::Acceptable, self.ends.since(read.span));
+            sink.record_verdict(read, ReadResult::Acceptable, self.ends.since(read.span));
             if differ {
                 contested.push(*read)
             } else {
@@ -75,11 +75,11 @@ impl ContentLane {
         }
         match past {
             _ if refused.is_empty() => {}
-            None => self.refuse(&registers, &refused, &self.ends, sink),
+            None => self.record_failures(&registers, &refused, &self.ends, sink),
             Some(past) => {
                 past.ends.of(past.writes.iter().map(|write| write.span));
                 let registers = Registers::new(past.initial, &past.writes);
-                past.refuse(&registers, &refused, &self.ends, sink);
+                past.record_failures(&registers, &refused, &self.ends, sink);
             }
         }
         let contents: Vec<Content> = contested.iter().map(|read| content(read)).collect();
@@ -94,7 +94,13 @@ impl ContentLane {
         }
     }
 
-    fn refuse(&self, registers: &Registers, reads: &[&Record], ends: &Ends, sink: &mut Sink) {
+    fn record_failures(
+        &self,
+        registers: &Registers,
+        reads: &[&Record],
+        ends: &WriteEnds,
+        sink: &mut Sink,
+    ) {
         for read in reads {
             let value = content(read).value;
             let last = registers.last_acceptable_before(read.span.start, value);
@@ -103,13 +109,13 @@ impl ContentLane {
                     age_ns: read.span.start - last,
                     behind: self.ends.between(last, read.span),
                 },
-                None if registers.knows(value) => sink.told(Class::Future),
-                None => sink.told(Class::Phantom),
+                None if registers.was_written(value) => sink.known_class(Class::Future),
+                None => sink.known_class(Class::Phantom),
             };
             sink.failed(read, Failure::Class(class), |failure| {
                 self.witness(read, failure, last)
             });
-            sink.judged(read, Found::Failed(class), ends.since(read.span));
+            sink.record_verdict(read, ReadResult::Failed(class), ends.since(read.span));
         }
     }
 
@@ -143,7 +149,7 @@ impl ContentLane {
         let writes = writes.map(|(write, note)| (write.span, Effect::Write(write.value), *note));
         Witness {
             writes: deciding(writes, read.span, since),
-            ..Witness::of(read, failure, Saw::Content(content(read).value))
+            ..Witness::of(read, failure, Observation::Content(content(read).value))
         }
     }
 }
@@ -152,7 +158,7 @@ fn content(read: &Record) -> Content {
     Content {
         span: read.span,
         value: match read.what {
-            What::ReadContent(value) => value,
+            RecordKind::ReadContent(value) => value,
             _ => 0,
         },
     }

@@ -1,14 +1,14 @@
 //! Validates the reads of one number. [`crate::count`] determines the possible numbers; this module decides which
 //! writes are retained, and reports failures.
 
-use super::earlier::{Counted, Earlier};
-use super::joint::Call;
+use super::earlier::{CountRead, EarlierReads};
+use super::joint::WriteCall;
 use super::sink::Sink;
-use super::{Ends, Note, deciding, written};
+use super::{WriteEnds, WriteNote, deciding, written};
 use crate::Verdict;
 use crate::count::{self, Counts, Flights};
-use crate::record::{Record, What};
-use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
+use crate::record::{Record, RecordKind};
+use crate::report::{Class, Effect, Failure, Level, Observation, ReadResult, Witness};
 
 /// Maximum number of acceptable values in a witness.
 const COULD_MAX: usize = 12;
@@ -17,13 +17,13 @@ const COULD_MAX: usize = 12;
 pub(super) struct CountLane {
     initial: i64,
     writes: Vec<count::Write>,
-    notes: Vec<Note>,
+    notes: Vec<WriteNote>,
     /// The start of the first absolute write.
     absolute: Option<u64>,
-    ends: Ends,
+    ends: WriteEnds,
     /// The number of writes, including discarded ones.
     pushed: u64,
-    earlier: Earlier<Counted>,
+    earlier: EarlierReads<CountRead>,
 }
 
 impl CountLane {
@@ -61,8 +61,8 @@ impl CountLane {
     pub fn push(&mut self, write: &Record) {
         let span = written(write);
         let effect = match write.what {
-            What::AddCount(delta) => count::Effect::Add(delta),
-            What::SetCount(value) => {
+            RecordKind::AddCount(delta) => count::Effect::Add(delta),
+            RecordKind::SetCount(value) => {
                 let earlier = self.absolute.unwrap_or(u64::MAX);
                 self.absolute = Some(earlier.min(span.start));
                 count::Effect::Set(value)
@@ -70,7 +70,7 @@ impl CountLane {
             _ => return,
         };
         self.writes.push(count::Write { span, effect });
-        self.notes.push(Note::of(self.pushed, write));
+        self.notes.push(WriteNote::of(self.pushed, write));
         self.pushed += 1;
     }
 
@@ -82,7 +82,7 @@ impl CountLane {
         Flights::new(self.initial, &self.writes, self.absolute)
     }
 
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<WriteCall> {
         let all = self.writes.iter().zip(&self.notes);
         all.map(|(write, note)| note.call(write.span)).collect()
     }
@@ -99,34 +99,40 @@ impl CountLane {
             let found = match verdict {
                 Verdict::Acceptable if moves => {
                     moving.push(*read);
-                    Found::Acceptable
+                    ReadResult::Acceptable
                 }
                 Verdict::Acceptable => {
                     sink.level(read, Level::Atomic, Verdict::Acceptable);
-                    Found::Acceptable
+                    ReadResult::Acceptable
                 }
-                Verdict::Undecided => Found::Undecided,
+                Verdict::Undecided => ReadResult::Undecided,
                 Verdict::Unacceptable => {
                     refused.push(*read);
                     continue;
                 }
             };
-            sink.judged(read, found, self.ends.since(read.span));
+            sink.record_verdict(read, found, self.ends.since(read.span));
         }
         match past {
             _ if refused.is_empty() => {}
-            None => self.refuse(&counts, &refused, &self.ends, sink),
+            None => self.record_failures(&counts, &refused, &self.ends, sink),
             Some(past) => {
                 past.ends.of(past.writes.iter().map(|write| write.span));
-                past.refuse(&past.counts(), &refused, &self.ends, sink);
+                past.record_failures(&past.counts(), &refused, &self.ends, sink);
             }
         }
         if !moving.is_empty() {
-            self.judge_together(&counts, moving, sink);
+            self.judge_atomic(&counts, moving, sink);
         }
     }
 
-    fn refuse(&self, counts: &Counts, reads: &[&Record], ends: &Ends, sink: &mut Sink) {
+    fn record_failures(
+        &self,
+        counts: &Counts,
+        reads: &[&Record],
+        ends: &WriteEnds,
+        sink: &mut Sink,
+    ) {
         for read in reads {
             let value = value(read);
             let last = counts.last_acceptable_before(read.span.start, value);
@@ -139,14 +145,14 @@ impl CountLane {
                     .first_acceptable_after(read.span.end, value)
                     .is_some() =>
                 {
-                    sink.told(Class::Future)
+                    sink.known_class(Class::Future)
                 }
-                None => sink.told(Class::Never),
+                None => sink.known_class(Class::Never),
             };
             sink.failed(read, Failure::Class(class), |failure| {
                 self.witness(counts, read, failure, last)
             });
-            sink.judged(read, Found::Failed(class), ends.since(read.span));
+            sink.record_verdict(read, ReadResult::Failed(class), ends.since(read.span));
         }
     }
 
@@ -228,18 +234,18 @@ impl CountLane {
     }
 
     /// Validates the level `Atomic`, for reads that were acceptable while writes were in flight.
-    fn judge_together(&mut self, counts: &Counts, mut reads: Vec<&Record>, sink: &mut Sink) {
+    fn judge_atomic(&mut self, counts: &Counts, mut reads: Vec<&Record>, sink: &mut Sink) {
         reads.sort_unstable_by_key(|read| read.span);
         let flights = self.flights();
         for read in reads {
             let after_others = self.is_after_others(&flights, read);
-            let told = flights.told(read.span, value(read));
-            let is_told = told.is_some();
+            let revealed = flights.revealed(read.span, value(read));
+            let is_revealed = revealed.is_some();
             let mut back = !after_others;
-            for (write, seen) in told.into_iter().flatten() {
-                back |= self.notes[write].told(read.span, seen);
+            for (write, seen) in revealed.into_iter().flatten() {
+                back |= self.notes[write].record_read(read.span, seen);
             }
-            let verdict = match (back, is_told) {
+            let verdict = match (back, is_revealed) {
                 (true, _) => Verdict::Unacceptable,
                 (false, true) => Verdict::Acceptable,
                 (false, false) => Verdict::Undecided,
@@ -262,12 +268,12 @@ impl CountLane {
             let id = self.notes[flight.index as usize].id;
             (id, i64::from(flight.value), flight.span.end)
         });
-        let counted = Counted {
+        let counted = CountRead {
             value: value(read),
             certain,
             flights: flying.collect(),
         };
-        let leads = |earlier: &Counted| earlier.leads_to(&counted, read.span);
+        let leads = |earlier: &CountRead| earlier.leads_to(&counted, read.span);
         let leads = self.earlier.lead_to(read.span, leads);
         if leads {
             self.earlier.keep(read, counted);
@@ -292,14 +298,14 @@ impl CountLane {
         Witness {
             could: counts.acceptable(read.span, COULD_MAX),
             writes: deciding(writes, read.span, since),
-            ..Witness::of(read, failure, Saw::Count(value(read)))
+            ..Witness::of(read, failure, Observation::Count(value(read)))
         }
     }
 }
 
 fn value(read: &Record) -> i64 {
     match read.what {
-        What::ReadCount(value) => value,
+        RecordKind::ReadCount(value) => value,
         _ => 0,
     }
 }

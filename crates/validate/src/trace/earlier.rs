@@ -20,21 +20,21 @@
 use std::collections::HashSet;
 
 use crate::Span;
-use crate::record::{Record, What};
+use crate::record::{Record, RecordKind};
 
 /// The number of reads with which a read is compared: those that ended last before it started.
 const READS_MAX: usize = 16;
 
 /// Maximum number of writes of one read whose orders are recorded.
-const TOLD_MAX: usize = 32;
+const REVEALED_MAX: usize = 32;
 
 /// Orders reads by their ends; equal only for reads with the same result.
 type Key = (u64, u64, u32, u128, u64);
 
 pub(super) fn key(read: &Record) -> Key {
     let (what, count) = match read.what {
-        What::ReadSet(sketch) => (sketch.keys, sketch.count.into()),
-        What::ReadCount(value) => (value as u128, u64::MAX),
+        RecordKind::ReadSet(sketch) => (sketch.keys, sketch.count.into()),
+        RecordKind::ReadCount(value) => (value as u128, u64::MAX),
         _ => (0, 0),
     };
     (read.span.end, read.span.start, read.session, what, count)
@@ -42,17 +42,17 @@ pub(super) fn key(read: &Record) -> Key {
 
 /// Reads during which writes were in flight, ordered by their ends, with what each revealed.
 #[derive(Clone)]
-pub(super) struct Earlier<T> {
+pub(super) struct EarlierReads<T> {
     reads: Vec<(Key, T)>,
 }
 
-impl<T> Default for Earlier<T> {
-    fn default() -> Earlier<T> {
-        Earlier { reads: Vec::new() }
+impl<T> Default for EarlierReads<T> {
+    fn default() -> EarlierReads<T> {
+        EarlierReads { reads: Vec::new() }
     }
 }
 
-impl<T> Earlier<T> {
+impl<T> EarlierReads<T> {
     pub fn clear(&mut self) {
         self.reads.clear();
     }
@@ -61,13 +61,13 @@ impl<T> Earlier<T> {
     pub fn lead_to(&self, read: Span, leads: impl Fn(&T) -> bool) -> bool {
         let ended = self.reads.partition_point(|(key, _)| key.0 < read.start);
         let last = &self.reads[ended.saturating_sub(READS_MAX)..ended];
-        last.iter().all(|(_, told)| leads(told))
+        last.iter().all(|(_, revealed)| leads(revealed))
     }
 
-    pub fn keep(&mut self, read: &Record, told: T) {
+    pub fn keep(&mut self, read: &Record, revealed: T) {
         let key = key(read);
         let place = self.reads.partition_point(|(other, _)| *other < key);
-        self.reads.insert(place, (key, told));
+        self.reads.insert(place, (key, revealed));
     }
 
     /// Discards old reads. No later read starts before this instant.
@@ -79,7 +79,7 @@ impl<T> Earlier<T> {
 
 /// A read of a number, with the writes whose deltas its value may include.
 #[derive(Clone)]
-pub(super) struct Counted {
+pub(super) struct CountRead {
     pub value: i64,
     /// The sum of all writes that ended before the read.
     pub certain: i64,
@@ -87,9 +87,9 @@ pub(super) struct Counted {
     pub flights: Vec<(u64, i64, u64)>,
 }
 
-impl Counted {
+impl CountRead {
     /// Returns whether a read that started after this one ended may return the value of `later`.
-    pub fn leads_to(&self, later: &Counted, read: Span) -> bool {
+    pub fn leads_to(&self, later: &CountRead, read: Span) -> bool {
         let ended = self.flights.iter().filter(|(_, _, end)| *end < read.start);
         let ended: i64 = ended.map(|(_, delta, _)| delta).sum();
         // The certain change between the two reads.
@@ -107,7 +107,7 @@ impl Counted {
 
 /// A read of a list, or of its size, reduced to the elements whose writes were in flight.
 #[derive(Clone)]
-pub(super) struct Sized {
+pub(super) struct ListRead {
     /// The number of these elements that were in the list.
     pub members: i64,
     /// The elements that a single write decides: the write's id, and whether it adds the element.
@@ -116,10 +116,10 @@ pub(super) struct Sized {
     pub others: i64,
 }
 
-impl Sized {
+impl ListRead {
     /// Returns whether a read that started after this one ended may have this number of members. If the same write
     /// decides an element in both reads, its effect is not undone.
-    pub fn leads_to(&self, later: &Sized) -> bool {
+    pub fn leads_to(&self, later: &ListRead) -> bool {
         let (mut puts, mut removes) = (0, 0);
         for (id, put) in &self.decided {
             if later.decided.iter().any(|(other, _)| other == id) {
@@ -147,13 +147,13 @@ impl Orders {
 
     /// Records which writes a read saw and which not. Returns false, and records nothing, if earlier reads contradict
     /// it.
-    pub fn tell(&mut self, told: &[(u64, bool)]) -> bool {
-        if told.len() > TOLD_MAX {
+    pub fn add(&mut self, revealed: &[(u64, bool)]) -> bool {
+        if revealed.len() > REVEALED_MAX {
             return true;
         }
-        let seen = told.iter().filter(|(_, seen)| *seen);
+        let seen = revealed.iter().filter(|(_, seen)| *seen);
         let pairs = seen.flat_map(|(first, _)| {
-            let unseen = told.iter().filter(|(_, seen)| !*seen);
+            let unseen = revealed.iter().filter(|(_, seen)| !*seen);
             unseen.map(move |(second, _)| (*first, *second))
         });
         if pairs

@@ -12,8 +12,8 @@ use super::counts::CountLane;
 use super::lists::{Initially, ListLane};
 use super::sink::Sink;
 use crate::count::{Counts, Flights};
-use crate::record::{Outcome, Record, What};
-use crate::report::{Failure, Level, Saw, Witness};
+use crate::record::{Outcome, Record, RecordKind};
+use crate::report::{Failure, Level, Observation, Witness};
 use crate::set::{Cursor, History};
 use crate::{Span, Verdict};
 
@@ -26,10 +26,10 @@ const REACH_MAX: usize = 4096;
 type Vector = [i64; READS_MAX];
 
 /// Identifies a call: session, action, and the span of its writes.
-pub(super) type Call = (u32, u8, Span);
+pub(super) type WriteCall = (u32, u8, Span);
 
 /// The call that may contribute a number to one count; `None` if it is ambiguous.
-type Swing = (Option<Call>, i64);
+type Swing = (Option<WriteCall>, i64);
 
 /// Validates the calls of one identity that read several of its counts. `history` returns the writes of an item.
 pub(super) fn judge(
@@ -77,7 +77,7 @@ pub(super) fn together(records: &[Record], index: usize) -> Option<Vec<&Record>>
             && super::identity(record.item) == super::identity(first.item)
     };
     let counts = |record: &Record| {
-        matches!(record.what, What::ReadCount(_)) && record.outcome == Outcome::Done
+        matches!(record.what, RecordKind::ReadCount(_)) && record.outcome == Outcome::Done
     };
     let begins = |index: usize| {
         let next = records.get(index + 1);
@@ -128,7 +128,7 @@ fn fits(
     cursors: &[ItemCursor<'_>],
 ) -> Option<bool> {
     let mut wanted: Vector = [0; READS_MAX];
-    let mut vectors: Vec<(Option<Call>, Vector)> = Vec::new();
+    let mut vectors: Vec<(Option<WriteCall>, Vector)> = Vec::new();
     for (axis, (read, place)) in reads.iter().zip(places).enumerate() {
         let (certain, flights) = cursors[*place].at(instant)?;
         wanted[axis] = value(read) - certain;
@@ -163,7 +163,7 @@ fn fits(
 /// The writes of one item, and the call of each.
 pub(super) struct ItemHistory {
     writes: Writes,
-    calls: Vec<Call>,
+    calls: Vec<WriteCall>,
 }
 
 enum Writes {
@@ -251,13 +251,13 @@ fn witness(reads: &[&Record], failure: Failure) -> Witness {
             .iter()
             .map(|read| (read.item, value(read)))
             .collect(),
-        ..Witness::of(read, failure, Saw::Count(value(read)))
+        ..Witness::of(read, failure, Observation::Count(value(read)))
     }
 }
 
 fn value(read: &Record) -> i64 {
     match read.what {
-        What::ReadCount(value) => value,
+        RecordKind::ReadCount(value) => value,
         _ => 0,
     }
 }

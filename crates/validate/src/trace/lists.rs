@@ -1,14 +1,14 @@
 //! Validates the reads of one list and of its size. [`crate::set`] determines the possible lists; this module decides
 //! which writes are retained, and reports failures.
 
-use super::earlier::{Earlier, Orders, Sized, key};
-use super::joint::Call;
+use super::earlier::{EarlierReads, ListRead, Orders, key};
+use super::joint::WriteCall;
 use super::sink::Sink;
-use super::{Ends, Note, deciding, written};
+use super::{WriteEnds, WriteNote, deciding, written};
 use crate::Verdict;
-use crate::record::{Record, What};
-use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
-use crate::set::{self, Answer, Before, Cursor, History, Sketch};
+use crate::record::{Record, RecordKind};
+use crate::report::{Class, Effect, Failure, Level, Observation, ReadResult, Witness};
+use crate::set::{self, Cursor, History, InitialSet, ListVerdicts, Sketch};
 
 /// Maximum number of acceptable values in a witness.
 const COULD_MAX: i64 = 12;
@@ -22,21 +22,21 @@ pub(super) struct ListLane {
     /// Elements whose state before the retained writes differs from that at the start of the trace; ascending.
     changed: Vec<(u64, bool)>,
     writes: Vec<set::Write>,
-    notes: Vec<Note>,
-    ends: Ends,
+    notes: Vec<WriteNote>,
+    ends: WriteEnds,
     /// The number of writes, including discarded ones.
     pushed: u64,
-    earlier: Earlier<Sized>,
+    earlier: EarlierReads<ListRead>,
     orders: Orders,
 }
 
 /// An accepted read, and what it reveals at the level `Atomic`.
-struct Passed<'a> {
+struct AcceptedRead<'a> {
     read: &'a Record,
     /// It misses what an earlier read saw.
     back: bool,
     /// The writes, and whether each had taken effect.
-    told: Vec<(u64, bool)>,
+    revealed: Vec<(u64, bool)>,
 }
 
 /// Returns whether an element was in the list at the start of the trace.
@@ -77,8 +77,8 @@ impl ListLane {
 
     pub fn push(&mut self, write: &Record) {
         let (element, member) = match write.what {
-            What::PutElement(element) => (element, true),
-            What::RemoveElement(element) => (element, false),
+            RecordKind::PutElement(element) => (element, true),
+            RecordKind::RemoveElement(element) => (element, false),
             _ => return,
         };
         self.writes.push(set::Write {
@@ -86,7 +86,7 @@ impl ListLane {
             element,
             member,
         });
-        self.notes.push(Note::of(self.pushed, write));
+        self.notes.push(WriteNote::of(self.pushed, write));
         self.pushed += 1;
     }
 
@@ -96,14 +96,14 @@ impl ListLane {
     }
 
     pub fn history(&self, initially: Initially<'_>) -> History {
-        let before = Before {
+        let before = InitialSet {
             certain: self.certain,
             holds: &|element| self.holds(element, initially),
         };
         History::new(self.seed, self.item, &before, &self.writes)
     }
 
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<WriteCall> {
         let all = self.writes.iter().zip(&self.notes);
         all.map(|(write, note)| note.call(write.span)).collect()
     }
@@ -124,28 +124,28 @@ impl ListLane {
         if !self.writes.is_empty() || past.is_some() {
             reads.sort_unstable_by_key(|read| read.span);
         }
-        let (mut refused, mut passed) = (Vec::new(), Vec::new());
+        let (mut refused, mut accepted) = (Vec::new(), Vec::new());
         let mut cursor = Cursor::new(&history);
         for read in reads {
             match self.verdict(&mut cursor, read, sink) {
                 Verdict::Acceptable => {
-                    sink.judged(read, Found::Acceptable, self.ends.since(read.span));
+                    sink.record_verdict(read, ReadResult::Acceptable, self.ends.since(read.span));
                     if cursor.is_quiet() {
                         sink.level(read, Level::Atomic, Verdict::Acceptable);
                     } else {
-                        passed.push(self.hear(&cursor, read));
+                        accepted.push(self.accept(&cursor, read));
                     }
                 }
                 Verdict::Undecided => {
-                    sink.judged(read, Found::Undecided, self.ends.since(read.span));
+                    sink.record_verdict(read, ReadResult::Undecided, self.ends.since(read.span));
                 }
                 Verdict::Unacceptable => match past {
-                    None => self.refuse(&cursor, read, initially, &self.ends, sink),
+                    None => self.record_failures(&cursor, read, initially, &self.ends, sink),
                     Some(_) => refused.push(read),
                 },
             }
         }
-        self.judge_together(&history, passed, initially, sink);
+        self.judge_atomic(&history, accepted, initially, sink);
         if let Some(past) = past
             && !refused.is_empty()
         {
@@ -154,7 +154,7 @@ impl ListLane {
             let mut cursor = Cursor::new(&history);
             for read in refused {
                 seek(&mut cursor, read);
-                past.refuse(&cursor, read, initially, &self.ends, sink);
+                past.record_failures(&cursor, read, initially, &self.ends, sink);
             }
         }
     }
@@ -163,26 +163,26 @@ impl ListLane {
     fn verdict(&self, cursor: &mut Cursor<'_>, read: &Record, sink: &mut Sink) -> Verdict {
         let answer = seek(cursor, read);
         sink.level(read, Level::Bg, answer.size);
-        if let What::ReadSet(_) = read.what {
+        if let RecordKind::ReadSet(_) = read.what {
             sink.level(read, Level::Members, answer.apart);
-            sink.level(read, Level::Snapshot, answer.whole);
+            sink.level(read, Level::Snapshot, answer.joint);
         }
-        answer.whole
+        answer.joint
     }
 
     /// Classifies the read at the cursor, and reports the failure. `ends` has the ends of the newest writes.
-    fn refuse(
+    fn record_failures(
         &self,
         cursor: &Cursor<'_>,
         read: &Record,
         initially: Initially<'_>,
-        ends: &Ends,
+        ends: &WriteEnds,
         sink: &mut Sink,
     ) {
         let holds = |element| self.holds(element, initially);
         let (class, last) = match read.what {
-            What::ReadSet(sketch) => cursor.class(question(read, sketch), &holds),
-            What::ReadCount(size) => cursor.size_class(read.span, size),
+            RecordKind::ReadSet(sketch) => cursor.class(question(read, sketch), &holds),
+            RecordKind::ReadCount(size) => cursor.size_class(read.span, size),
             _ => return,
         };
         let class = match (class, last) {
@@ -190,30 +190,30 @@ impl ListLane {
                 age_ns,
                 behind: self.ends.between(last, read.span),
             },
-            _ => sink.told(class),
+            _ => sink.known_class(class),
         };
         sink.failed(read, Failure::Class(class), |failure| {
             self.witness(cursor, read, failure, last, &holds)
         });
-        sink.judged(read, Found::Failed(class), ends.since(read.span));
+        sink.record_verdict(read, ReadResult::Failed(class), ends.since(read.span));
     }
 
     /// Collects what the read at the cursor reveals about writes, together with reads that ended before it.
-    fn hear<'a>(&mut self, cursor: &Cursor<'_>, read: &'a Record) -> Passed<'a> {
+    fn accept<'a>(&mut self, cursor: &Cursor<'_>, read: &'a Record) -> AcceptedRead<'a> {
         let mut back = false;
-        let mut told = Vec::new();
-        for (write, seen) in cursor.told() {
-            back |= self.notes[write].told(read.span, seen);
-            told.push((self.notes[write].id, seen));
+        let mut revealed = Vec::new();
+        for (write, seen) in cursor.revealed() {
+            back |= self.notes[write].record_read(read.span, seen);
+            revealed.push((self.notes[write].id, seen));
         }
         let size = match read.what {
-            What::ReadSet(sketch) => sketch.count.into(),
-            What::ReadCount(size) => size,
+            RecordKind::ReadSet(sketch) => sketch.count.into(),
+            RecordKind::ReadCount(size) => size,
             _ => 0,
         };
         if let Some((members, decided, others)) = cursor.open_at(size) {
             let decided = decided.into_iter();
-            let sized = Sized {
+            let sized = ListRead {
                 members,
                 decided: decided
                     .map(|(write, put)| (self.notes[write].id, put))
@@ -227,22 +227,31 @@ impl ListLane {
                 self.earlier.keep(read, sized);
             }
         }
-        Passed { read, back, told }
+        AcceptedRead {
+            read,
+            back,
+            revealed,
+        }
     }
 
     /// Validates the level `Atomic`, for reads that were accepted while writes were in flight. Processes them in the
     /// order of their ends, so that the recorded orders of writes do not depend on when they are validated.
-    fn judge_together(
+    fn judge_atomic(
         &mut self,
         history: &History,
-        mut passed: Vec<Passed<'_>>,
+        mut accepted: Vec<AcceptedRead<'_>>,
         initially: Initially<'_>,
         sink: &mut Sink,
     ) {
-        passed.sort_by_key(|passed| key(passed.read));
-        for Passed { read, back, told } in passed {
-            let back = back || !self.orders.tell(&told);
-            let verdict = match (back, told.is_empty()) {
+        accepted.sort_by_key(|accepted| key(accepted.read));
+        for AcceptedRead {
+            read,
+            back,
+            revealed,
+        } in accepted
+        {
+            let back = back || !self.orders.add(&revealed);
+            let verdict = match (back, revealed.is_empty()) {
                 (true, _) => Verdict::Unacceptable,
                 (false, false) => Verdict::Acceptable,
                 (false, true) => Verdict::Undecided,
@@ -347,20 +356,20 @@ impl ListLane {
             (write.span, effect, *note)
         });
         let (saw, could) = match read.what {
-            What::ReadSet(sketch) => {
+            RecordKind::ReadSet(sketch) => {
                 let difference = cursor.difference(sketch, holds);
                 let count = sketch.count;
-                (Saw::List { count, difference }, None)
+                (Observation::List { count, difference }, None)
             }
-            What::ReadCount(size) => {
+            RecordKind::ReadCount(size) => {
                 let sizes = cursor.sizes();
                 let few = sizes.hi - sizes.lo < COULD_MAX;
                 (
-                    Saw::Count(size),
+                    Observation::Count(size),
                     few.then(|| (sizes.lo..=sizes.hi).collect()),
                 )
             }
-            _ => (Saw::Count(0), None),
+            _ => (Observation::Count(0), None),
         };
         Witness {
             could,
@@ -371,15 +380,15 @@ impl ListLane {
 }
 
 /// Moves the cursor to a read and validates it again.
-fn seek(cursor: &mut Cursor<'_>, read: &Record) -> Answer {
+fn seek(cursor: &mut Cursor<'_>, read: &Record) -> ListVerdicts {
     match read.what {
-        What::ReadSet(sketch) => cursor.judge(question(read, sketch)),
-        What::ReadCount(size) => {
+        RecordKind::ReadSet(sketch) => cursor.judge(question(read, sketch)),
+        RecordKind::ReadCount(size) => {
             let size = cursor.judge_size(read.span, size);
-            Answer {
+            ListVerdicts {
                 size,
                 apart: size,
-                whole: size,
+                joint: size,
             }
         }
         _ => unreachable!("lists are read by element or by size"),

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! An item's count and its list are two views of the same state. If the changes of its elements are recorded
-//! ([`What::PutElement`], [`What::RemoveElement`]), its count is the size of that list. If the changes of its number
-//! are recorded ([`What::AddCount`], [`What::SetCount`]), its count is that number. A trace uses one of the two for
+//! ([`RecordKind::PutElement`], [`RecordKind::RemoveElement`]), its count is the size of that list. If the changes of its number
+//! are recorded ([`RecordKind::AddCount`], [`RecordKind::SetCount`]), its count is that number. A trace uses one of the two for
 //! all changes of an item's count.
 //!
 //! Invariants:
@@ -30,14 +30,14 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::Span;
-use crate::record::{Outcome, Record, What};
-use crate::report::{Change, Effect, Report};
+use crate::record::{Outcome, Record, RecordKind};
+use crate::report::{Effect, Report, WitnessWrite};
 use crate::set::Sketch;
 use contents::ContentLane;
 use counts::CountLane;
 use joint::ItemHistory;
 use lists::ListLane;
-pub use online::{BATCH, Online};
+pub use online::{BATCH, OnlineValidator};
 use sink::Sink;
 
 /// The state of the items before the first record. Called at most once for each item of the trace.
@@ -213,8 +213,8 @@ impl<'a> Item<'a> {
                 continue;
             }
             match call.what {
-                What::AddCount(_) | What::SetCount(_) => self.counts.push(call),
-                What::PutElement(_) | What::RemoveElement(_) => self.lists.push(call),
+                RecordKind::AddCount(_) | RecordKind::SetCount(_) => self.counts.push(call),
+                RecordKind::PutElement(_) | RecordKind::RemoveElement(_) => self.lists.push(call),
                 _ => self.contents.push(call),
             }
         }
@@ -275,9 +275,9 @@ impl<'a> Reads<'a> {
     /// Returns false if the call is not a read.
     fn take(&mut self, call: &'a Record) -> bool {
         let reads = match call.what {
-            What::ReadCount(_) => &mut self.counts,
-            What::ReadSet(_) => &mut self.lists,
-            What::ReadContent(_) => &mut self.contents,
+            RecordKind::ReadCount(_) => &mut self.counts,
+            RecordKind::ReadSet(_) => &mut self.lists,
+            RecordKind::ReadContent(_) => &mut self.contents,
             _ => return false,
         };
         if call.outcome == Outcome::Done {
@@ -320,7 +320,7 @@ fn written(record: &Record) -> Span {
 
 /// Data about a write that does not affect verdicts.
 #[derive(Clone, Copy, Debug)]
-struct Note {
+struct WriteNote {
     /// The index among all writes of the item, including discarded ones.
     id: u64,
     action: u8,
@@ -329,9 +329,9 @@ struct Note {
     seen_by: u64,
 }
 
-impl Note {
-    fn of(id: u64, record: &Record) -> Note {
-        Note {
+impl WriteNote {
+    fn of(id: u64, record: &Record) -> WriteNote {
+        WriteNote {
             id,
             action: record.action,
             session: record.session,
@@ -339,12 +339,12 @@ impl Note {
         }
     }
 
-    fn call(&self, span: Span) -> joint::Call {
+    fn call(&self, span: Span) -> joint::WriteCall {
         (self.session, self.action, span)
     }
 
     /// Records whether a read saw the write. Returns true if an earlier read saw it and this one did not.
-    fn told(&mut self, read: Span, seen: bool) -> bool {
+    fn record_read(&mut self, read: Span, seen: bool) -> bool {
         if seen {
             self.seen_by = self.seen_by.min(read.end);
         }
@@ -355,16 +355,16 @@ impl Note {
 /// Returns a limited number of writes: those that ended last before the read, or the first ones from `since` on if
 /// that is given; then those in flight.
 fn deciding(
-    writes: impl Iterator<Item = (Span, Effect, Note)>,
+    writes: impl Iterator<Item = (Span, Effect, WriteNote)>,
     read: Span,
     since: Option<u64>,
-) -> Vec<Change> {
+) -> Vec<WitnessWrite> {
     const EACH: usize = 3;
-    let mut all: Vec<Change> = writes
+    let mut all: Vec<WitnessWrite> = writes
         .filter(|(span, _, _)| {
             span.start <= read.end && since.is_none_or(|since| span.end >= since)
         })
-        .map(|(span, effect, note)| Change {
+        .map(|(span, effect, note)| WitnessWrite {
             action: note.action,
             session: note.session,
             span,
@@ -384,14 +384,14 @@ fn deciding(
 
 /// The ends of acknowledged writes.
 #[derive(Clone, Default)]
-struct Ends {
+struct WriteEnds {
     /// In ascending order.
     ends: Vec<u64>,
     /// The last end among the discarded writes.
     forgotten: Option<u64>,
 }
 
-impl Ends {
+impl WriteEnds {
     fn of(&mut self, spans: impl Iterator<Item = Span>) {
         self.ends.clear();
         let ends = spans.map(|span| span.end).filter(|end| *end < u64::MAX);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   feed(records) ──► waiting ── advance(watermark) ──► reads that ended before it ──► judged
-//!                       ▲                                 writes ──► Held (by item) ──► settled into a base
+//!                       ▲                                 writes ──► ItemState (by item) ──► settled into a base
 //!                       └──── reads that ended later ◄────┘
 //! ```
 //!
@@ -29,7 +29,7 @@ use super::joint::{self, ItemHistory};
 use super::lists::ListLane;
 use super::sink::Sink;
 use super::{Initial, List, Options, Reads};
-use crate::record::{Outcome, Record, What};
+use crate::record::{Outcome, Record, RecordKind};
 use crate::report::Report;
 
 /// The number of records to collect before they are validated: enough to amortize the pass over the items.
@@ -37,7 +37,7 @@ pub const BATCH: usize = 1 << 18;
 
 /// A validator that is fed during the run. It uses one core: divide records among several with [`super::part`] and
 /// add up their reports.
-pub struct Online<I> {
+pub struct OnlineValidator<I> {
     initial: I,
     history_ns: u64,
     sink: Sink,
@@ -48,14 +48,14 @@ pub struct Online<I> {
     /// The empty buffer of the previous batch: allocating it again would cost up to a tenth of the validation.
     spare: Vec<Record>,
     by_item: Vec<(u64, usize)>,
-    items: HashMap<u64, Held, BuildHasherDefault<ItemHasher>>,
+    items: HashMap<u64, ItemState, BuildHasherDefault<ItemHasher>>,
     /// Items with retained writes.
     unsettled: Vec<u64>,
 }
 
 /// The state of an item that was written.
 #[derive(Default)]
-struct Held {
+struct ItemState {
     now: Lanes,
     /// The same with older writes, for the age of stale reads; `None` while nothing was discarded.
     past: Option<Lanes>,
@@ -75,11 +75,11 @@ struct Lanes {
     contents: Option<Box<ContentLane>>,
 }
 
-impl<I: Initial> Online<I> {
+impl<I: Initial> OnlineValidator<I> {
     /// Creates a validator. `history_ns` is the time for which settled writes are kept, for the age of stale reads;
     /// `u64::MAX` keeps them forever.
-    pub fn new(initial: I, options: &Options, history_ns: u64) -> Online<I> {
-        Online {
+    pub fn new(initial: I, options: &Options, history_ns: u64) -> OnlineValidator<I> {
+        OnlineValidator {
             initial,
             history_ns,
             sink: Sink::new(options, true),
@@ -114,7 +114,7 @@ impl<I: Initial> Online<I> {
         self.sink.report()
     }
 
-    /// Ends the run: there are no more calls.
+    /// WriteEnds the run: there are no more calls.
     pub fn finish(mut self) -> Report {
         self.watermark = u64::MAX;
         self.judge();
@@ -122,7 +122,7 @@ impl<I: Initial> Online<I> {
     }
 
     /// Returns the number of waiting records and retained writes.
-    pub fn held(&self) -> usize {
+    pub fn retained_records(&self) -> usize {
         let held = self.items.values();
         let lanes = held.flat_map(|held| [Some(&held.now), held.past.as_ref()]);
         self.waiting.len() + lanes.flatten().map(Lanes::len).sum::<usize>()
@@ -184,8 +184,8 @@ impl<I: Initial> Online<I> {
             lanes.push(record, &self.initial, seed);
         }
         match record.what {
-            What::AddCount(_) | What::SetCount(_) => held.of_number = true,
-            What::PutElement(_) | What::RemoveElement(_) => held.of_elements = true,
+            RecordKind::AddCount(_) | RecordKind::SetCount(_) => held.of_number = true,
+            RecordKind::PutElement(_) | RecordKind::RemoveElement(_) => held.of_elements = true,
             _ => {}
         }
         if !held.unsettled {
@@ -205,7 +205,7 @@ impl<I: Initial> Online<I> {
         let item = of_item[0].0.rotate_right(8);
         let (sink, initial) = (&mut self.sink, &self.initial);
         let seed = sink.options.seed;
-        let mut none = Held::default();
+        let mut none = ItemState::default();
         let held = self.items.get_mut(&item).unwrap_or(&mut none);
         let of_list = held.is_list();
         let past = &mut held.past;
@@ -244,7 +244,7 @@ impl<I: Initial> Online<I> {
         joint::judge(
             calls,
             &mut |item| {
-                let mut none = Held::default();
+                let mut none = ItemState::default();
                 let held = items.get_mut(&item).unwrap_or(&mut none);
                 match &held.now.lists {
                     Some(list) if held.is_list() => {
@@ -264,7 +264,7 @@ impl<I: Initial> Online<I> {
             return;
         };
         if held.past.is_none() && self.history_ns > 0 && held.now.any_ended(before) {
-            held.past = Some(held.now.to_tell_ages());
+            held.past = Some(held.now.clone_for_ages());
         }
         held.now.settle(item, before, &self.initial);
         if let Some(past) = &mut held.past
@@ -301,11 +301,11 @@ impl<I: Initial> Online<I> {
 fn is_read(record: &Record) -> bool {
     matches!(
         record.what,
-        What::ReadCount(_) | What::ReadSet(_) | What::ReadContent(_)
+        RecordKind::ReadCount(_) | RecordKind::ReadSet(_) | RecordKind::ReadContent(_)
     )
 }
 
-impl Held {
+impl ItemState {
     /// Returns whether its count is the size of its list.
     fn is_list(&self) -> bool {
         self.of_elements && !self.of_number
@@ -339,8 +339,10 @@ impl Lanes {
 
     fn push(&mut self, write: &Record, initial: &dyn Initial, seed: u64) {
         match write.what {
-            What::AddCount(_) | What::SetCount(_) => self.counts(write.item, initial).push(write),
-            What::PutElement(_) | What::RemoveElement(_) => {
+            RecordKind::AddCount(_) | RecordKind::SetCount(_) => {
+                self.counts(write.item, initial).push(write)
+            }
+            RecordKind::PutElement(_) | RecordKind::RemoveElement(_) => {
                 self.lists(write.item, initial, seed).push(write);
             }
             _ => self.contents(write.item, initial).push(write),
@@ -348,7 +350,7 @@ impl Lanes {
     }
 
     /// Returns a copy without the history of reads.
-    fn to_tell_ages(&self) -> Lanes {
+    fn clone_for_ages(&self) -> Lanes {
         let mut lanes = self.clone();
         if let Some(lane) = &mut lanes.counts {
             lane.forget_reads();

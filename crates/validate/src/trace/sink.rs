@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Options;
 use crate::Verdict;
 use crate::record::{END_STATE, Record};
-use crate::report::{Class, Failure, Found, Level, Report, Tally, Witness, keep_first, order};
+use crate::report::{Class, Failure, Level, ReadResult, Report, Tally, Witness, keep_first, order};
 
 pub(crate) struct Sink {
     pub options: Options,
@@ -39,31 +39,31 @@ impl Sink {
     }
 
     /// Returns the class of a read that was never acceptable before it, as far as it is known yet.
-    pub fn told(&self, class: Class) -> Class {
+    pub fn known_class(&self, class: Class) -> Class {
         match class {
-            Class::Future | Class::Phantom | Class::Never if self.online => Class::Untold,
+            Class::Future | Class::Phantom | Class::Never if self.online => Class::Unclassified,
             _ => class,
         }
     }
 
     /// Records the verdict on a read; `since_ns` is the time since the last acknowledged write of its item.
-    pub fn judged(&mut self, read: &Record, found: Found, since_ns: Option<u64>) {
+    pub fn record_verdict(&mut self, read: &Record, found: ReadResult, since_ns: Option<u64>) {
         if read.action == END_STATE {
             self.report.end_state.count(found);
         } else {
             self.actions[usize::from(read.action)].count(found);
             self.kinds[(read.item >> 56) as usize].count(found);
-            if let Found::Failed(_) = found {
+            if let ReadResult::Failed(_) = found {
                 self.report.unpredictable_sessions.insert(read.session);
             }
             if let Some(since) = since_ns
-                && found != Found::Undecided
+                && found != ReadResult::Undecided
             {
-                let fresh = found == Found::Acceptable;
+                let fresh = found == ReadResult::Acceptable;
                 self.report.freshness.count(since, fresh);
             }
         }
-        if let Found::Failed(Class::Stale { age_ns, behind }) = found {
+        if let ReadResult::Failed(Class::Stale { age_ns, behind }) = found {
             self.report.ages.record(age_ns);
             self.report.versions_behind.record(behind);
         }

@@ -1,4 +1,4 @@
-use larder_validate::bg_text::{Kind, Line, Loaded, parse};
+use larder_validate::bg_text::{InitialData, Kind, Line, parse};
 use larder_validate::record::Record;
 use larder_validate::report::{Class, Failure};
 use larder_validate::trace::{Options, judge};
@@ -17,7 +17,7 @@ READ,POSTCOMMENT,4,1,8,5,10,1,GETRESCOMMENT
 ";
 
 #[test]
-fn a_log_of_the_released_bg_is_judged_again() {
+fn a_log_of_the_released_bg_is_validated_equally() {
     let lines: Vec<Line> = LOG.lines().map(|line| parse(line).unwrap()).collect();
     let records: Vec<Record> = lines
         .iter()
@@ -30,9 +30,9 @@ fn a_log_of_the_released_bg_is_judged_again() {
         })
         .collect();
     assert_eq!((lines[5], lines[6]), (Line::NoValue, Line::Graph));
-    let loaded = Loaded {
+    let loaded = InitialData {
         friends: 100,
-        ..Loaded::default()
+        ..InitialData::default()
     };
     let report = judge(
         &records,
@@ -62,7 +62,7 @@ fn a_log_of_the_released_bg_is_judged_again() {
 }
 
 #[test]
-fn what_bg_does_not_write_is_refused_by_field_and_never_a_panic() {
+fn invalid_log_lines_are_rejected_by_field_without_a_panic() {
     for (line, field) in [
         ("", 0),
         ("WRITE,ACCEPTFRND,0,0,7,1,3,1,D,THAW", 0),

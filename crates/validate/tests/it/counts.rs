@@ -90,7 +90,7 @@ fn two_deltas_of_two_never_make_an_odd_value() {
 }
 
 #[test]
-fn a_read_after_everything_has_one_answer() {
+fn a_read_after_all_writes_has_one_possible_value() {
     check(
         7,
         &[add(-1, 1, 3), add(1, 2, 4), add(2, 5, 6)],
@@ -117,7 +117,7 @@ fn a_write_of_unknown_outcome_may_show_at_any_time_or_never() {
 }
 
 #[test]
-fn an_absolute_write_cuts_off_what_was_before_it() {
+fn an_absolute_write_hides_earlier_writes() {
     check(
         0,
         &[add(5, 1, 2), set(10, 4, 5), add(1, 7, 8)],
@@ -135,7 +135,7 @@ fn an_absolute_write_cuts_off_what_was_before_it() {
 }
 
 #[test]
-fn judging_equals_trying_all_orders() {
+fn validation_equals_brute_force_over_all_orders() {
     let mut random = Random::new(1);
     let palettes: [&[Effect]; 6] = [
         &[Effect::Add(1), Effect::Add(-1)],
@@ -223,7 +223,7 @@ fn check_times(initial: i32, writes: &[Write], read: Span, expected: &[i64]) {
 }
 
 #[test]
-fn too_many_sums_are_undecided_and_the_bounds_still_rule_out() {
+fn too_many_sums_are_undecided_but_bounds_still_exclude_values() {
     let mut random = Random::new(2);
     let writes: Vec<Write> = (0..40)
         .map(|_| add(random.below(1 << 30) as i32 + 1, 5, 9))
@@ -244,7 +244,7 @@ fn too_many_sums_are_undecided_and_the_bounds_still_rule_out() {
 }
 
 #[test]
-fn hot_items_and_numbers_at_their_limits_are_no_trouble() {
+fn hot_items_and_extreme_numbers_are_handled() {
     // All writes are in flight together, and each read spans all events: a checker that scans would need 10^10 steps.
     let many = 100_000;
     let writes: Vec<Write> = (0..many)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use larder_validate::Span;
-use larder_validate::record::{Outcome, Record, What};
+use larder_validate::record::{Outcome, Record, RecordKind};
 use larder_validate::report::{Class, Failure, Level, Report};
 use larder_validate::set::Sketch;
 use larder_validate::trace::{Initial, Options, judge};
@@ -18,9 +18,9 @@ const INVITATIONS: u64 = 2 << 56 | 17;
 /// The initial elements of lists; counts start at their number.
 const FIRST: [u64; 2] = [1, 2];
 
-struct Start;
+struct LevelInitial;
 
-impl Initial for Start {
+impl Initial for LevelInitial {
     fn count(&self, _: u64) -> i32 {
         FIRST.len() as i32
     }
@@ -40,10 +40,10 @@ fn report(records: &[Record]) -> Report {
         cores: 1,
         witnesses_max: 100,
     };
-    judge(records, &Start, &options)
+    judge(records, &LevelInitial, &options)
 }
 
-fn record(item: u64, span: Span, session: u32, what: What) -> Record {
+fn record(item: u64, span: Span, session: u32, what: RecordKind) -> Record {
     let unknown = span.end() == u64::MAX;
     Record {
         item,
@@ -73,18 +73,18 @@ fn write_span(random: &mut Random) -> Span {
     }
 }
 
-fn change(random: &mut Random, elements: bool) -> What {
+fn change(random: &mut Random, elements: bool) -> RecordKind {
     let element = 1 + random.below(4);
     match (elements, random.one_in(2)) {
-        (true, true) => What::PutElement(element),
-        (true, false) => What::RemoveElement(element),
-        (false, true) => What::AddCount(1),
-        (false, false) => What::AddCount(-1),
+        (true, true) => RecordKind::PutElement(element),
+        (true, false) => RecordKind::RemoveElement(element),
+        (false, true) => RecordKind::AddCount(1),
+        (false, false) => RecordKind::AddCount(-1),
     }
 }
 
-fn sketch(elements: &BTreeSet<u64>) -> What {
-    What::ReadSet(Sketch::of(SEED, FRIENDS, elements.iter().copied()))
+fn sketch(elements: &BTreeSet<u64>) -> RecordKind {
+    RecordKind::ReadSet(Sketch::of(SEED, FRIENDS, elements.iter().copied()))
 }
 
 /// A count, and the elements of a list.
@@ -94,18 +94,18 @@ fn first() -> State {
     (FIRST.len() as i64, FIRST.into())
 }
 
-fn apply(state: &mut State, what: &What) {
+fn apply(state: &mut State, what: &RecordKind) {
     match what {
-        What::AddCount(delta) => state.0 += i64::from(*delta),
-        What::PutElement(element) => drop(state.1.insert(*element)),
-        What::RemoveElement(element) => drop(state.1.remove(element)),
+        RecordKind::AddCount(delta) => state.0 += i64::from(*delta),
+        RecordKind::PutElement(element) => drop(state.1.insert(*element)),
+        RecordKind::RemoveElement(element) => drop(state.1.remove(element)),
         other => panic!("{other:?} is no write"),
     }
 }
 
 /// Returns the possible states at a read, by all orders of the writes.
 fn states(writes: &[Record], read: Span) -> BTreeSet<State> {
-    let pairs: Vec<(Span, What)> = writes
+    let pairs: Vec<(Span, RecordKind)> = writes
         .iter()
         .map(|write| (write.span, write.what))
         .collect();
@@ -113,7 +113,7 @@ fn states(writes: &[Record], read: Span) -> BTreeSet<State> {
 }
 
 #[test]
-fn what_the_atomic_level_refuses_has_no_order() {
+fn reads_rejected_by_the_atomic_level_have_no_order() {
     let mut random = Random::new(31);
     let (mut refused, mut missed) = (0, 0);
     for _ in 0..rounds(10_000, 100_000) {
@@ -131,9 +131,9 @@ fn what_the_atomic_level_refuses_has_no_order() {
                 let all: Vec<State> = states(&writes, span).into_iter().collect();
                 let (count, list) = &all[random.below(all.len() as u64) as usize];
                 let what = match (elements, sizes) {
-                    (true, true) => What::ReadCount(list.len() as i64),
+                    (true, true) => RecordKind::ReadCount(list.len() as i64),
                     (true, false) => sketch(list),
-                    (false, _) => What::ReadCount(*count),
+                    (false, _) => RecordKind::ReadCount(*count),
                 };
                 record(FRIENDS, span, 0, what)
             })
@@ -142,15 +142,16 @@ fn what_the_atomic_level_refuses_has_no_order() {
         let report = report(&records);
         let tell = || format!("{records:?}: {report:?}");
         assert_eq!(report.total.acceptable, reads.len() as u64, "{}", tell());
-        let calls: Vec<(Span, What)> = records.iter().map(|call| (call.span, call.what)).collect();
-        let step = |state: &State, what: &What| {
+        let calls: Vec<(Span, RecordKind)> =
+            records.iter().map(|call| (call.span, call.what)).collect();
+        let step = |state: &State, what: &RecordKind| {
             let mut next = state.clone();
             match what {
-                What::ReadCount(size) if elements => {
+                RecordKind::ReadCount(size) if elements => {
                     (*size == state.1.len() as i64).then_some(next)
                 }
-                What::ReadCount(count) => (*count == state.0).then_some(next),
-                What::ReadSet(_) => (*what == sketch(&state.1)).then_some(next),
+                RecordKind::ReadCount(count) => (*count == state.0).then_some(next),
+                RecordKind::ReadSet(_) => (*what == sketch(&state.1)).then_some(next),
                 write => {
                     apply(&mut next, write);
                     Some(next)
@@ -172,7 +173,7 @@ fn what_the_atomic_level_refuses_has_no_order() {
 }
 
 #[test]
-fn a_wrong_answer_is_classed_by_when_it_was_right() {
+fn a_wrong_value_is_classified_by_when_it_was_right() {
     let mut random = Random::new(32);
     let mut seen = [0; 5];
     for _ in 0..rounds(10_000, 100_000) {
@@ -193,7 +194,7 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
         let size = random.below(6) as i64;
         let by_size = !elements || random.one_in(3);
         let read = if by_size {
-            record(FRIENDS, span, 0, What::ReadCount(size))
+            record(FRIENDS, span, 0, RecordKind::ReadCount(size))
         } else {
             record(FRIENDS, span, 0, sketch(&list))
         };
@@ -231,7 +232,7 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
             FIRST.contains(&element)
                 || writes
                     .iter()
-                    .any(|write| write.what == What::PutElement(element))
+                    .any(|write| write.what == RecordKind::PutElement(element))
         };
         let expected = match last {
             Some(last) => {
@@ -258,14 +259,14 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
             Class::Future => 2,
             Class::Phantom => 3,
             Class::Never => 4,
-            Class::Untold => panic!("said online only"),
+            Class::Unclassified => panic!("used only online"),
         }] += 1;
     }
     assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
 }
 
 #[test]
-fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
+fn two_counts_read_by_one_call_are_validated_at_one_instant() {
     let mut random = Random::new(33);
     let mut found = [0; 2];
     for _ in 0..rounds(10_000, 100_000) {
@@ -284,9 +285,9 @@ fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
                 let element = 100 + number as u64;
                 let what = match (delta, elements) {
                     (0, _) => continue,
-                    (_, false) => What::AddCount(delta),
-                    (1, true) => What::PutElement(element),
-                    _ => What::RemoveElement(element),
+                    (_, false) => RecordKind::AddCount(delta),
+                    (1, true) => RecordKind::PutElement(element),
+                    _ => RecordKind::RemoveElement(element),
                 };
                 records.push(record(item, *span, 10 + number as u32, what));
             }
@@ -302,8 +303,8 @@ fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
             random.pick(&all)
         };
         let seen = (any(|it| it.0, &mut random), any(|it| it.1, &mut random));
-        records.push(record(FRIENDS, span, 7, What::ReadCount(seen.0)));
-        records.push(record(INVITATIONS, span, 7, What::ReadCount(seen.1)));
+        records.push(record(FRIENDS, span, 7, RecordKind::ReadCount(seen.0)));
+        records.push(record(INVITATIONS, span, 7, RecordKind::ReadCount(seen.1)));
         let options = Options {
             seed: SEED,
             cores: 1,
@@ -352,15 +353,27 @@ fn later_reads_of_a_count_and_of_a_list_may_not_go_back() {
     let read = |start, what| record(FRIENDS, Span::new(start, start + 5).unwrap(), 2, what);
     let list = |elements: &[u64]| sketch(&elements.iter().copied().collect());
     for (change, new, old) in [
-        (What::AddCount(1), What::ReadCount(3), What::ReadCount(2)),
-        (What::AddCount(-1), What::ReadCount(1), What::ReadCount(2)),
-        (What::PutElement(3), list(&[1, 2, 3]), list(&[1, 2])),
-        (What::RemoveElement(2), list(&[1]), list(&[1, 2])),
-        (What::PutElement(3), What::ReadCount(3), list(&[1, 2])),
         (
-            What::WriteContent(7),
-            What::ReadContent(7),
-            What::ReadContent(0),
+            RecordKind::AddCount(1),
+            RecordKind::ReadCount(3),
+            RecordKind::ReadCount(2),
+        ),
+        (
+            RecordKind::AddCount(-1),
+            RecordKind::ReadCount(1),
+            RecordKind::ReadCount(2),
+        ),
+        (RecordKind::PutElement(3), list(&[1, 2, 3]), list(&[1, 2])),
+        (RecordKind::RemoveElement(2), list(&[1]), list(&[1, 2])),
+        (
+            RecordKind::PutElement(3),
+            RecordKind::ReadCount(3),
+            list(&[1, 2]),
+        ),
+        (
+            RecordKind::WriteContent(7),
+            RecordKind::ReadContent(7),
+            RecordKind::ReadContent(0),
         ),
     ] {
         let refused = |first, second| {
@@ -381,9 +394,9 @@ fn later_reads_of_a_count_and_of_a_list_may_not_go_back() {
 
 /// Two writes are in flight throughout; two reads see different parts of them.
 #[test]
-fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
+fn two_reads_that_no_order_of_two_writes_explains_are_rejected() {
     let list = |elements: &[u64]| sketch(&elements.iter().copied().collect());
-    let refused = |change: fn(u64) -> What, reads: [(u64, u64, What); 2]| {
+    let refused = |change: fn(u64) -> RecordKind, reads: [(u64, u64, RecordKind); 2]| {
         let writes =
             [3, 4].map(|element| record(FRIENDS, Span::new(10, 90).unwrap(), 1, change(element)));
         let reads = reads
@@ -393,12 +406,12 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
         assert_eq!(report.level(Level::Atomic).judged, 2);
         // Each counts once at this level, and none at lower levels.
         let refused = report.level(Level::Atomic).refused;
-        assert_eq!(report.refused_up_to(Level::Atomic), refused);
-        assert_eq!(report.refused_up_to(Level::Snapshot), 0);
+        assert_eq!(report.rejected_up_to(Level::Atomic), refused);
+        assert_eq!(report.rejected_up_to(Level::Snapshot), 0);
         refused
     };
-    let put = |element| What::PutElement(element);
-    let add = |_| What::AddCount(1);
+    let put = |element| RecordKind::PutElement(element);
+    let add = |_| RecordKind::AddCount(1);
     // One list with only the one element and one with only the other, in either order of the reads or concurrently.
     for second in [(30, 60), (20, 50), (60, 70), (11, 15)] {
         let (start, end) = second;
@@ -407,9 +420,9 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
         let together = [(20, 50, list(&[1, 2, 3])), (start, end, list(&[1, 2, 3]))];
         assert_eq!(refused(put, together), 0, "{second:?}");
     }
-    for change in [put as fn(u64) -> What, add] {
+    for change in [put as fn(u64) -> RecordKind, add] {
         let number = |first, second| {
-            let (first, second) = (What::ReadCount(first), What::ReadCount(second));
+            let (first, second) = (RecordKind::ReadCount(first), RecordKind::ReadCount(second));
             refused(change, [(20, 25, first), (30, 35, second)])
         };
         // The count falls from the maximum, or from one of two to none.
@@ -418,13 +431,16 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
             assert_eq!(number(rising.0, rising.1), 0, "{rising:?}");
         }
         // Concurrent reads may show either value first.
-        let at_once = [(20, 35, What::ReadCount(4)), (30, 40, What::ReadCount(3))];
+        let at_once = [
+            (20, 35, RecordKind::ReadCount(4)),
+            (30, 40, RecordKind::ReadCount(3)),
+        ];
         assert_eq!(refused(change, at_once), 0);
     }
 }
 
 #[test]
-fn a_read_is_counted_once_among_those_refused_up_to_a_level() {
+fn a_read_is_counted_once_among_those_rejected_up_to_a_level() {
     let mut random = Random::new(34);
     let mut some = 0;
     for _ in 0..rounds(3_000, 30_000) {
@@ -442,21 +458,21 @@ fn a_read_is_counted_once_among_those_refused_up_to_a_level() {
                 let what = if elements && random.one_in(2) {
                     sketch(&members)
                 } else {
-                    What::ReadCount(random.below(5) as i64)
+                    RecordKind::ReadCount(random.below(5) as i64)
                 };
                 record(FRIENDS, span, 0, what)
             })
             .collect();
         let report = report(&[&writes[..], &reads[..]].concat());
-        let up_to = Level::ALL.map(|level| report.refused_up_to(level));
+        let up_to = Level::ALL.map(|level| report.rejected_up_to(level));
         assert!(up_to.is_sorted(), "{up_to:?}");
         assert_eq!(
-            report.refused_up_to(Level::Snapshot),
+            report.rejected_up_to(Level::Snapshot),
             report.unpredictable()
         );
         let back = report.level(Level::Atomic).refused;
         assert_eq!(
-            report.refused_up_to(Level::Atomic),
+            report.rejected_up_to(Level::Atomic),
             report.unpredictable() + back,
             "{report:?}"
         );

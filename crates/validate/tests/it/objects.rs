@@ -2,7 +2,7 @@
 //! models.
 
 use larder_validate::objects::{
-    Call, Change, Condition, Event, Searches, State, expiry, judge, search,
+    Call, Condition, Event, ObjectWrite, SearchMode, State, expiry, judge, search,
 };
 use larder_validate::{Span, Verdict};
 
@@ -14,10 +14,10 @@ fn state(a: u16) -> State {
     State::of([a, 1, 0])
 }
 
-fn put(a: u16) -> Change {
-    Change {
+fn put(a: u16) -> ObjectWrite {
+    ObjectWrite {
         sets: [Some(a), Some(1), None],
-        ..Change::default()
+        ..ObjectWrite::default()
     }
 }
 
@@ -27,7 +27,7 @@ fn event(start: u64, end: u64, call: Call) -> Event {
     Event { object, span, call }
 }
 
-fn write(start: u64, end: u64, change: Change) -> Event {
+fn write(start: u64, end: u64, change: ObjectWrite) -> Event {
     event(start, end, Call::Change { change, held: None })
 }
 
@@ -35,20 +35,20 @@ fn is(a: u16) -> Condition {
     Condition::any().within(0, a, a)
 }
 
-fn refused(history: &[Event], searches: Searches) -> Vec<usize> {
+fn refused(history: &[Event], searches: SearchMode) -> Vec<usize> {
     let judged = judge(history, searches);
     assert_eq!(judged.undecided(), 0);
     judged.refused.iter().map(|it| it.event).collect()
 }
 
 fn refused_by_both(history: &[Event]) -> Vec<usize> {
-    let exact = refused(history, Searches::AtOnce);
-    assert_eq!(refused(history, Searches::InRegions), exact);
+    let exact = refused(history, SearchMode::Atomic);
+    assert_eq!(refused(history, SearchMode::InRegions), exact);
     exact
 }
 
 #[test]
-fn a_search_sees_what_was_acknowledged_before_it_began() {
+fn a_search_sees_changes_acknowledged_before_it_started() {
     let found = |from, call| refused_by_both(&[write(1, 5, put(7)), event(from, 20, call)]);
     assert_eq!(found(6, Call::Missed(is(7))), [1]);
     // Calls that touch are concurrent.
@@ -78,14 +78,14 @@ fn a_get_after_a_search_does_not_go_back() {
         let reads = [event(5, 6, first), event(7, 8, second)];
         refused(&[&writes[..], &reads].concat(), searches)
     };
-    for searches in [Searches::AtOnce, Searches::InRegions] {
+    for searches in [SearchMode::Atomic, SearchMode::InRegions] {
         assert_eq!(both(read, found, searches), []);
         assert_eq!(both(found, read, searches), [3]);
     }
     // A search that reads copies may miss a write that is not acknowledged yet.
     for late in [Call::Missed(is(2)), Call::Found(is(1), None)] {
-        assert_eq!(both(found, late, Searches::AtOnce), [3]);
-        assert_eq!(both(found, late, Searches::InRegions), []);
+        assert_eq!(both(found, late, SearchMode::Atomic), [3]);
+        assert_eq!(both(found, late, SearchMode::InRegions), []);
     }
     // The same with a write without a reply.
     let lost = Event {
@@ -98,7 +98,7 @@ fn a_get_after_a_search_does_not_go_back() {
 }
 
 #[test]
-fn a_search_in_regions_is_not_behind_what_came_before_an_answered_write() {
+fn a_search_in_regions_reflects_changes_before_an_acknowledged_write() {
     let late = |from| {
         [
             write(1, 2, put(1)),
@@ -109,13 +109,13 @@ fn a_search_in_regions_is_not_behind_what_came_before_an_answered_write() {
             event(from, 80, Call::Found(is(1), None)),
         ]
     };
-    assert_eq!(refused(&late(10), Searches::InRegions), []);
-    assert_eq!(refused(&late(11), Searches::InRegions), [5]);
-    assert_eq!(refused(&late(10), Searches::AtOnce), [5]);
+    assert_eq!(refused(&late(10), SearchMode::InRegions), []);
+    assert_eq!(refused(&late(11), SearchMode::InRegions), [5]);
+    assert_eq!(refused(&late(10), SearchMode::Atomic), [5]);
 }
 
 #[test]
-fn what_moves_while_a_search_runs_may_be_missed_and_nothing_else() {
+fn a_search_may_miss_only_objects_that_move_meanwhile() {
     let both = Condition::any().within(0, 1, 2);
     let missed = event(10, 20, Call::Missed(both));
     let moved = |from, to, change| [write(1, 2, put(1)), write(from, to, change), missed];
@@ -130,22 +130,22 @@ fn what_moves_while_a_search_runs_may_be_missed_and_nothing_else() {
         (12, 15, put(1), false),
     ] {
         let history = moved(from, to, change);
-        assert_eq!(refused(&history, Searches::AtOnce), [2]);
-        let refused = refused(&history, Searches::InRegions);
+        assert_eq!(refused(&history, SearchMode::Atomic), [2]);
+        let refused = refused(&history, SearchMode::InRegions);
         assert_eq!(refused.is_empty(), is_excused, "{from} {to} {change:?}");
     }
     // A write without a reply may have moved it, even if others have seen the move.
     let mut history = moved(4, 5, put(2)).to_vec();
     history[1].span = Span::unanswered(4);
-    assert_eq!(refused(&history, Searches::InRegions), []);
+    assert_eq!(refused(&history, SearchMode::InRegions), []);
     history.push(event(6, 7, Call::Read(state(2))));
-    assert_eq!(refused(&history, Searches::InRegions), []);
-    assert_eq!(refused(&history, Searches::AtOnce), [2]);
+    assert_eq!(refused(&history, SearchMode::InRegions), []);
+    assert_eq!(refused(&history, SearchMode::Atomic), [2]);
 }
 
 #[test]
-fn conditions_are_looked_at_where_the_write_takes_effect() {
-    let change = Change {
+fn conditions_are_evaluated_where_the_write_takes_effect() {
+    let change = ObjectWrite {
         only_if: Some(is(1)),
         ..put(2)
     };
@@ -165,11 +165,11 @@ fn conditions_are_looked_at_where_the_write_takes_effect() {
 }
 
 #[test]
-fn an_object_goes_by_its_time_once_and_stays_gone() {
-    let expire = |timer| Change {
+fn an_object_expires_once_and_stays_absent() {
+    let expire = |timer| ObjectWrite {
         only_if: Some(Condition::any()),
         timer: Some(timer),
-        ..Change::default()
+        ..ObjectWrite::default()
     };
     let history = |saw: &[u16]| {
         let mut history = vec![
@@ -195,19 +195,19 @@ fn an_object_goes_by_its_time_once_and_stays_gone() {
     );
     assert_eq!(history(&[1, 1, 0, 1]), [6]);
     // The expiry belongs to another write: the rewritten object has none.
-    let anew = [
+    let retried = [
         write(1, 2, put(1)),
         write(3, 4, expire(9)),
         expiry(0, 9, 5),
-        write(11, 12, Change::removal()),
+        write(11, 12, ObjectWrite::removal()),
         write(13, 14, put(1)),
         event(15, 16, Call::Read(State::NONE)),
     ];
-    assert_eq!(refused_by_both(&anew), [5]);
+    assert_eq!(refused_by_both(&retried), [5]);
 }
 
 #[test]
-fn a_search_says_something_of_every_object() {
+fn a_search_constrains_every_object() {
     let span = Span::new(3, 4).expect("in order");
     let shown = Some(state(1));
     let events = search(span, is(1), &[(2, shown), (0, None), (2, shown)], 4);
@@ -222,14 +222,14 @@ fn a_search_says_something_of_every_object() {
 }
 
 #[test]
-fn what_would_take_too_long_is_undecided_and_never_a_guess() {
+fn expensive_cases_are_undecided_and_never_guessed() {
     // Each may have happened at any time, and all leave a different state.
     let lost = (0..40).map(|at| Event {
         span: Span::unanswered(at),
         ..write(
             at,
             at,
-            Change {
+            ObjectWrite {
                 sets: [Some(at as u16 + 1), None, Some(at as u16 % 7 + 1)],
                 only_if: (at > 0).then(|| is(at as u16).negated()),
                 ..put(1)
@@ -239,13 +239,13 @@ fn what_would_take_too_long_is_undecided_and_never_a_guess() {
     let mut history: Vec<Event> = lost.collect();
     let impossible = Call::Read(State::of([900, 900, 900]));
     history.push(event(100, 101, impossible));
-    let verdict = judge(&history, Searches::AtOnce).verdicts.pop();
+    let verdict = judge(&history, SearchMode::Atomic).verdicts.pop();
     assert_ne!(verdict, Some(Verdict::Acceptable));
     // More concurrent calls than can be tracked.
     let many = (0..70).map(|at| write(at, 200, put(1)));
     let mut history: Vec<Event> = many.collect();
     history.push(event(201, 202, Call::Read(State::NONE)));
-    let judged = judge(&history, Searches::AtOnce);
+    let judged = judge(&history, SearchMode::Atomic);
     assert!(judged.undecided() > 0 && judged.refused.is_empty());
 }
 
@@ -296,7 +296,7 @@ fn step(known: &Known, step: &Step) -> Option<Known> {
 }
 
 /// Applies a change without timers.
-fn naive(change: &Change, state: State) -> State {
+fn naive(change: &ObjectWrite, state: State) -> State {
     let mut attributes = [0, 1, 2].map(|at| state.attribute(at));
     for (attribute, set) in attributes.iter_mut().zip(change.sets) {
         *attribute = set.unwrap_or(*attribute);
@@ -304,12 +304,12 @@ fn naive(change: &Change, state: State) -> State {
     State::of(attributes)
 }
 
-fn has_order(history: &[Event], searches: Searches) -> bool {
+fn has_order(history: &[Event], searches: SearchMode) -> bool {
     let mut steps = Vec::new();
     let mut begun = 0;
     for event in history {
         match event.call {
-            Call::Missed(condition) if searches == Searches::InRegions => {
+            Call::Missed(condition) if searches == SearchMode::InRegions => {
                 steps.push((event.span, Step::Begins(begun)));
                 steps.push((event.span, Step::Ends(begun, condition)));
                 begun += 1;
@@ -319,8 +319,8 @@ fn has_order(history: &[Event], searches: Searches) -> bool {
     }
     let first = (State::NONE, 0, vec![None; begun]);
     match searches {
-        Searches::AtOnce => brute::has_order(&first, &steps, &step),
-        Searches::InRegions => has_late_order(&first, &steps, 0),
+        SearchMode::Atomic => brute::has_order(&first, &steps, &step),
+        SearchMode::InRegions => has_late_order(&first, &steps, 0),
     }
 }
 
@@ -361,17 +361,17 @@ fn random_condition(random: &mut Random) -> Condition {
     }
 }
 
-fn random_change(random: &mut Random) -> Change {
+fn random_change(random: &mut Random) -> ObjectWrite {
     let value = random.below(3) as u16;
     let mut change = match random.below(4) {
-        0 => Change::removal(),
-        1 => Change {
+        0 => ObjectWrite::removal(),
+        1 => ObjectWrite {
             sets: [None, Some(value), None],
-            ..Change::default()
+            ..ObjectWrite::default()
         },
-        _ => Change {
+        _ => ObjectWrite {
             sets: [Some(value), Some(1), None],
-            ..Change::default()
+            ..ObjectWrite::default()
         },
     };
     change.only_if = random.one_in(3).then(|| random_condition(random));
@@ -379,7 +379,7 @@ fn random_change(random: &mut Random) -> Change {
 }
 
 #[test]
-fn judging_equals_trying_all_orders() {
+fn validation_equals_brute_force_over_all_orders() {
     let mut random = Random::new(31);
     let (mut refused, mut accepted, mut excused) = (0, 0, 0);
     for _ in 0..rounds(6_000, 60_000) {
@@ -420,7 +420,7 @@ fn judging_equals_trying_all_orders() {
                 call,
             });
         }
-        let all = [Searches::AtOnce, Searches::InRegions].map(|searches| {
+        let all = [SearchMode::Atomic, SearchMode::InRegions].map(|searches| {
             let judged = judge(&history, searches);
             let is_right = has_order(&history, searches);
             assert_eq!(
@@ -497,7 +497,7 @@ struct Model {
     timers: [u16; OBJECTS as usize],
     /// The state of each object when it expired.
     gone: [State; OBJECTS as usize],
-    again: Vec<(u32, Change)>,
+    again: Vec<(u32, ObjectWrite)>,
     last_timer: u16,
     lie: Lie,
     /// The fault occurs once in this many chances.
@@ -509,11 +509,11 @@ impl Model {
         self.lie == kind && random.one_in(self.one_in)
     }
 
-    fn apply(&mut self, object: u32, change: &Change) {
+    fn apply(&mut self, object: u32, change: &ObjectWrite) {
         let own = object as usize;
         self.before[own] = self.now[own];
         self.now[own] = naive(change, self.now[own]);
-        if !self.now[own].is_there() {
+        if !self.now[own].exists() {
             self.timers[own] = 0;
         }
     }
@@ -533,7 +533,7 @@ impl Model {
         }
         if self.lies(random, Lie::Twice) {
             let only_if = None;
-            self.again.push((object, Change { only_if, ..change }));
+            self.again.push((object, ObjectWrite { only_if, ..change }));
         }
         let is_answered = !random.one_in(12);
         let span = if is_answered {
@@ -549,10 +549,10 @@ impl Model {
     fn expire(&mut self, object: u32, span: Span) -> [Event; 2] {
         self.last_timer += 1;
         self.timers[object as usize] = self.last_timer;
-        let change = Change {
+        let change = ObjectWrite {
             only_if: Some(Condition::any()),
             timer: Some(self.last_timer),
-            ..Change::default()
+            ..ObjectWrite::default()
         };
         let held = Some(true);
         let call = Call::Change { change, held };
@@ -564,8 +564,8 @@ impl Model {
         let own = object as usize;
         if self.timers[own] > 0 {
             self.gone[own] = self.now[own];
-            self.apply(object, &Change::removal());
-        } else if self.lie == Lie::Return && self.gone[own].is_there() {
+            self.apply(object, &ObjectWrite::removal());
+        } else if self.lie == Lie::Return && self.gone[own].exists() {
             self.now[own] = std::mem::take(&mut self.gone[own]);
         }
     }
@@ -591,12 +591,12 @@ impl Model {
         for object in 0..OBJECTS {
             let own = object as usize;
             for (mut seen, which) in [(first[own], true), (self.now[own], false)] {
-                let is_ghost = !seen.is_there() && self.lies(random, Lie::Ghost);
+                let is_ghost = !seen.exists() && self.lies(random, Lie::Ghost);
                 if is_ghost || self.lies(random, Lie::OldSearch) {
                     seen = self.before[own];
                 }
                 let mut is_found = condition.fits(seen) && half(seen) == which;
-                is_found |= seen.is_there() && self.lies(random, Lie::Unfit);
+                is_found |= seen.exists() && self.lies(random, Lie::Unfit);
                 is_found &= !self.lies(random, Lie::Leave);
                 if is_found {
                     found.push((object, Some(seen)));
@@ -629,7 +629,7 @@ fn model(random: &mut Random, lie: Lie, calls: u64, one_in: u64) -> Vec<Event> {
         let object = random.below(OBJECTS.into()) as u32;
         match random.below(10) {
             0..=3 => history.push(model.write(random, object, span)),
-            4 if model.now[object as usize].is_there() => {
+            4 if model.now[object as usize].exists() => {
                 history.extend(model.expire(object, span));
             }
             5 => model.pass_time(object),
@@ -655,28 +655,32 @@ fn model(random: &mut Random, lie: Lie, calls: u64, one_in: u64) -> Vec<Event> {
 }
 
 #[test]
-fn whatever_a_correct_model_answers_is_accepted() {
+fn every_reply_of_a_correct_model_is_accepted() {
     let mut random = Random::new(5);
     let mut exact = 0;
     for _ in 0..rounds(200, 5_000) {
         let history = model(&mut random, Lie::Nothing, 60, 1);
-        let judged = judge(&history, Searches::InRegions);
-        assert!(judged.refused.is_empty(), "{:#?}", judged.tell(&history, 1));
+        let judged = judge(&history, SearchMode::InRegions);
+        assert!(
+            judged.refused.is_empty(),
+            "{:#?}",
+            judged.describe_rejected(&history, 1)
+        );
         assert_eq!(judged.undecided(), 0);
-        exact += judge(&history, Searches::AtOnce).refused.len();
+        exact += judge(&history, SearchMode::Atomic).refused.len();
     }
     assert!(exact > 5, "searches missed {exact} objects that moved");
 }
 
 #[test]
-fn each_kind_of_lie_is_found() {
+fn each_kind_of_wrong_reply_is_detected() {
     for lie in LIES {
         let mut random = Random::new(77);
         let runs = 40;
         let found = (0..runs).filter(|_| {
             let history = model(&mut random, lie, 80, 4);
-            let judged = judge(&history, Searches::InRegions);
-            let told = judged.tell(&history, 2);
+            let judged = judge(&history, SearchMode::InRegions);
+            let told = judged.describe_rejected(&history, 2);
             assert_eq!(told.is_empty(), judged.refused.is_empty());
             !judged.refused.is_empty()
         });
@@ -695,8 +699,8 @@ fn a_verdict_depends_on_the_history_alone() {
     }
     let other: Vec<Event> = order.iter().map(|at| history[*at]).collect();
     let (first, second) = (
-        judge(&history, Searches::InRegions),
-        judge(&other, Searches::InRegions),
+        judge(&history, SearchMode::InRegions),
+        judge(&other, SearchMode::InRegions),
     );
     assert!(!first.refused.is_empty());
     for (at, from) in order.iter().enumerate() {

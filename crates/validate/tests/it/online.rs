@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use larder_validate::Span;
-use larder_validate::record::{Outcome, Record, What};
+use larder_validate::record::{Outcome, Record, RecordKind};
 use larder_validate::report::{Report, Tally};
 use larder_validate::set::Sketch;
-use larder_validate::trace::{BATCH, Initial, Online, Options, judge};
+use larder_validate::trace::{BATCH, Initial, OnlineValidator, Options, judge};
 
 use crate::random::{Random, rounds};
 
@@ -19,9 +19,9 @@ const OPTIONS: Options = Options {
 };
 
 /// Counts of 4, the elements 1 to 4, content 0.
-struct Start;
+struct OnlineInitial;
 
-impl Initial for Start {
+impl Initial for OnlineInitial {
     fn count(&self, _: u64) -> i32 {
         4
     }
@@ -62,26 +62,32 @@ fn calls(random: &mut Random, count: u64, gap: u64, size: u64) -> Vec<Vec<Record
             let elements: BTreeSet<u64> = (1..7).filter(|_| random.one_in(2)).collect();
             let list = |kind: u64, elements: &BTreeSet<u64>| {
                 let item = kind << 56 | identity;
-                What::ReadSet(Sketch::of(SEED, item, elements.iter().copied()))
+                RecordKind::ReadSet(Sketch::of(SEED, item, elements.iter().copied()))
             };
             let size = random.below(6) as i64;
             let absolute = random.one_in(40);
             match (random.pick(kinds), write) {
                 // Counted by number, two together; sometimes absolute.
-                (1, true) if absolute => vec![record(1, What::SetCount(3))],
-                (1, true) => vec![record(1, What::AddCount(1)), record(2, What::AddCount(-1))],
-                (1, false) => vec![
-                    record(1, What::ReadCount(size)),
-                    record(2, What::ReadCount(8 - size)),
+                (1, true) if absolute => vec![record(1, RecordKind::SetCount(3))],
+                (1, true) => vec![
+                    record(1, RecordKind::AddCount(1)),
+                    record(2, RecordKind::AddCount(-1)),
                 ],
-                (2, true) => vec![record(2, What::AddCount(random.pick(&[1, 1, 1, 1, 2])))],
-                (2, false) => vec![record(2, What::ReadCount(size))],
-                (3, true) if random.one_in(2) => vec![record(3, What::PutElement(element))],
-                (3, true) => vec![record(3, What::RemoveElement(element))],
-                (3, false) if random.one_in(3) => vec![record(3, What::ReadCount(size))],
+                (1, false) => vec![
+                    record(1, RecordKind::ReadCount(size)),
+                    record(2, RecordKind::ReadCount(8 - size)),
+                ],
+                (2, true) => vec![record(
+                    2,
+                    RecordKind::AddCount(random.pick(&[1, 1, 1, 1, 2])),
+                )],
+                (2, false) => vec![record(2, RecordKind::ReadCount(size))],
+                (3, true) if random.one_in(2) => vec![record(3, RecordKind::PutElement(element))],
+                (3, true) => vec![record(3, RecordKind::RemoveElement(element))],
+                (3, false) if random.one_in(3) => vec![record(3, RecordKind::ReadCount(size))],
                 (3, false) => vec![record(3, list(3, &elements))],
-                (_, true) => vec![record(4, What::WriteContent(content))],
-                (_, false) => vec![record(4, What::ReadContent(random.below(number + 1)))],
+                (_, true) => vec![record(4, RecordKind::WriteContent(content))],
+                (_, false) => vec![record(4, RecordKind::ReadContent(random.below(number + 1)))],
             }
         })
         .collect()
@@ -90,7 +96,7 @@ fn calls(random: &mut Random, count: u64, gap: u64, size: u64) -> Vec<Vec<Record
 /// Returns the part of a report that does not depend on the rest of the trace.
 fn told(report: &Report) -> impl PartialEq + std::fmt::Debug {
     let tally = |tally: &Tally| {
-        let others = tally.future + tally.phantom + tally.never + tally.untold;
+        let others = tally.future + tally.phantom + tally.never + tally.unclassified;
         (
             (tally.reads, tally.acceptable, tally.undecided),
             (tally.stale, tally.fractured, others),
@@ -107,7 +113,7 @@ fn told(report: &Report) -> impl PartialEq + std::fmt::Debug {
 
 /// Feeds calls in a random order that respects the watermark: each after it ended.
 fn online(random: &mut Random, calls: &[Vec<Record>], history_ns: u64) -> (Report, usize) {
-    let mut online = Online::new(&Start, &OPTIONS, history_ns);
+    let mut online = OnlineValidator::new(&OnlineInitial, &OPTIONS, history_ns);
     let mut waiting: Vec<&Vec<Record>> = calls.iter().collect();
     waiting.sort_by_key(|call| std::cmp::Reverse(call[0].span.start()));
     // Started, but not fed yet.
@@ -134,7 +140,7 @@ fn online(random: &mut Random, calls: &[Vec<Record>], history_ns: u64) -> (Repor
             online.advance(watermark);
             if random.one_in(3) {
                 online.report();
-                most = most.max(online.held());
+                most = most.max(online.retained_records());
             }
         }
     }
@@ -149,7 +155,7 @@ fn any_feeding_order_gives_the_verdicts_of_the_whole_trace() {
         let size = random.pick(&[3, 20, 60]);
         let count = 5 + random.below(60);
         let calls = calls(&mut random, count, 4, size);
-        let offline = judge(&calls.concat(), &Start, &OPTIONS);
+        let offline = judge(&calls.concat(), &OnlineInitial, &OPTIONS);
         let (online, _) = online(&mut random, &calls, u64::MAX);
         assert_eq!(told(&online), told(&offline), "{:#?}", calls.concat());
         refused += offline.unpredictable();
@@ -161,11 +167,11 @@ fn any_feeding_order_gives_the_verdicts_of_the_whole_trace() {
 }
 
 #[test]
-fn a_judge_without_history_gives_the_same_verdicts_and_no_ages() {
+fn validation_without_history_gives_the_same_verdicts_without_ages() {
     let mut random = Random::new(42);
     for _ in 0..rounds(500, 5_000) {
         let calls = calls(&mut random, 60, 4, 20);
-        let offline = judge(&calls.concat(), &Start, &OPTIONS);
+        let offline = judge(&calls.concat(), &OnlineInitial, &OPTIONS);
         let (online, _) = online(&mut random, &calls, 0);
         assert_eq!(online.levels, offline.levels);
         assert_eq!(online.total.acceptable, offline.total.acceptable);
@@ -175,7 +181,7 @@ fn a_judge_without_history_gives_the_same_verdicts_and_no_ages() {
 }
 
 #[test]
-fn what_is_held_depends_on_what_is_in_flight_and_not_on_how_long_the_run_is() {
+fn memory_depends_on_calls_in_flight_and_not_on_the_length_of_the_run() {
     let mut random = Random::new(43);
     let mut held = |count: u64, history_ns: u64| {
         // No unknown outcomes, because those stay in flight forever.
@@ -191,8 +197,8 @@ fn what_is_held_depends_on_what_is_in_flight_and_not_on_how_long_the_run_is() {
 }
 
 #[test]
-fn reads_do_not_pile_up_while_nobody_asks() {
-    let mut online = Online::new(&Start, &OPTIONS, 0);
+fn reads_do_not_accumulate_between_reports() {
+    let mut online = OnlineValidator::new(&OnlineInitial, &OPTIONS, 0);
     for number in 0..4 * BATCH as u64 {
         online.feed(&[Record {
             item: (1 << 56) + number % 100,
@@ -200,10 +206,10 @@ fn reads_do_not_pile_up_while_nobody_asks() {
             session: 0,
             action: 0,
             outcome: Outcome::Done,
-            what: What::ReadCount(4),
+            what: RecordKind::ReadCount(4),
         }]);
         online.advance(number);
-        assert!(online.held() <= BATCH + 10);
+        assert!(online.retained_records() <= BATCH + 10);
     }
     assert_eq!(online.finish().total.acceptable, 4 * BATCH as u64);
 }

@@ -22,7 +22,7 @@ fn may_see(initial: u64, writes: &[Content], read: Span) -> Vec<u64> {
 }
 
 #[test]
-fn judging_equals_trying_all_orders() {
+fn validation_equals_brute_force_over_all_orders() {
     let mut random = Random::new(3);
     for _ in 0..rounds(20_000, 200_000) {
         let stamps = random.pick(&[4, 8, 16]);
@@ -64,7 +64,7 @@ fn judging_equals_trying_all_orders() {
 }
 
 #[test]
-fn going_back_behind_what_was_seen_is_found_by_the_stronger_level_alone() {
+fn only_the_stronger_level_detects_reads_that_go_back() {
     // One write is in flight throughout: a read may see it or not, but not first the new content and then the old.
     let writes = [content(1, 1, 2), content(2, 4, 20)];
     let reads = [content(2, 5, 6), content(1, 8, 9)];
@@ -96,7 +96,7 @@ fn two_writes_that_were_never_ordered_may_not_take_turns() {
 }
 
 #[test]
-fn the_stronger_level_is_whether_there_is_one_order_of_all_calls() {
+fn the_stronger_level_decides_whether_one_order_explains_all_calls() {
     let mut random = Random::new(11);
     let mut refused = 0;
     for _ in 0..rounds(20_000, 100_000) {
@@ -158,7 +158,7 @@ enum Call {
 }
 
 #[test]
-fn the_stronger_level_accepts_whatever_a_correct_store_answers() {
+fn the_stronger_level_accepts_every_reply_of_a_correct_store() {
     let mut random = Random::new(4);
     for _ in 0..rounds(5_000, 50_000) {
         // Each call takes effect at a point of its own within its interval; the store is one cell.

@@ -1,15 +1,15 @@
 //! The parts of a report that people read.
 
 use larder_validate::Span;
-use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::record::{END_STATE, Outcome, Record, RecordKind};
 use larder_validate::report::{Level, Names, Report, seconds};
 use larder_validate::set::Sketch;
 use larder_validate::trace::{Initial, Options, judge};
 
 /// Members have the friends 1 and 2.
-struct Start;
+struct ReportInitial;
 
-impl Initial for Start {
+impl Initial for ReportInitial {
     fn count(&self, _: u64) -> i32 {
         2
     }
@@ -46,7 +46,7 @@ impl Names for Members {
 const ITEM: u64 = 1 << 56 | 17;
 const SECOND: u64 = 1_000_000_000;
 
-fn record(action: u8, start_ms: u64, end_ms: u64, what: What) -> Record {
+fn record(action: u8, start_ms: u64, end_ms: u64, what: RecordKind) -> Record {
     let instant = |ms: u64| SECOND + ms * 1_000_000;
     Record {
         item: ITEM,
@@ -58,8 +58,8 @@ fn record(action: u8, start_ms: u64, end_ms: u64, what: What) -> Record {
     }
 }
 
-fn list(elements: &[u64]) -> What {
-    What::ReadSet(Sketch::of(9, ITEM, elements.iter().copied()))
+fn list(elements: &[u64]) -> RecordKind {
+    RecordKind::ReadSet(Sketch::of(9, ITEM, elements.iter().copied()))
 }
 
 fn report(records: &[Record]) -> Report {
@@ -68,7 +68,7 @@ fn report(records: &[Record]) -> Report {
         cores: 2,
         witnesses_max: 10,
     };
-    judge(records, &Start, &options)
+    judge(records, &ReportInitial, &options)
 }
 
 #[track_caller]
@@ -77,16 +77,16 @@ fn check(records: &[Record], sentences: &[&str]) {
     let told: Vec<String> = report
         .witnesses
         .iter()
-        .map(|witness| witness.tell(&Members))
+        .map(|witness| witness.describe(&Members))
         .collect();
     assert_eq!(told, sentences);
 }
 
 #[test]
-fn a_stale_list_names_the_member_who_is_missing_and_the_write_that_put_it_in() {
+fn a_stale_list_names_the_missing_member_and_the_write_that_added_it() {
     check(
         &[
-            record(1, 100, 102, What::PutElement(88)),
+            record(1, 100, 102, RecordKind::PutElement(88)),
             record(0, 203, 204, list(&[1, 2])),
         ],
         &[
@@ -98,56 +98,56 @@ fn a_stale_list_names_the_member_who_is_missing_and_the_write_that_put_it_in() {
 }
 
 #[test]
-fn a_wrong_count_names_what_was_acceptable_and_what_was_in_flight() {
-    let mut unknown = record(1, 150, 160, What::AddCount(1));
+fn a_wrong_count_names_the_acceptable_values_and_the_writes_in_flight() {
+    let mut unknown = record(1, 150, 160, RecordKind::AddCount(1));
     unknown.outcome = Outcome::Unknown;
     check(
-        &[unknown, record(2, 1203, 1204, What::ReadCount(9))],
+        &[unknown, record(2, 1203, 1204, RecordKind::ReadCount(9))],
         &[
-            "view-profile (session 42) read friends of member 17 from 1.203000 s to 1.204000 s and saw 9: it never was so; \
+            "view-profile (session 42) read friends of member 17 from 1.203000 s to 1.204000 s and saw 9: never acceptable; \
              acceptable: 2, 3; +1 by accept-friend-request (session 41) from 150.000 ms, outcome unknown",
         ],
     );
 }
 
 #[test]
-fn strangers_repetitions_and_members_lost_are_named() {
+fn unknown_duplicate_and_missing_members_are_named() {
     let told = |elements: &[u64]| {
         let report = report(&[
-            record(1, 1, 2, What::PutElement(3)),
+            record(1, 1, 2, RecordKind::PutElement(3)),
             record(0, 5, 6, list(elements)),
         ]);
-        let sentence = report.witnesses[0].tell(&Members);
+        let sentence = report.witnesses[0].describe(&Members);
         let (_, after) = sentence.split_once("saw ").unwrap();
         after.split_once("; member 3").unwrap().0.to_owned()
     };
     assert_eq!(
         told(&[1, 2, 3, 999]),
-        "4 elements, with member 999: nobody wrote that"
+        "4 elements, with member 999: no write produced this value"
     );
     assert_eq!(
         told(&[1, 2, 3, 2]),
-        "4 elements, member 2 twice: it never was so"
+        "4 elements, member 2 twice: never acceptable"
     );
     assert_eq!(
         told(&[1, 3]),
-        "2 elements, without member 2: it never was so"
+        "2 elements, without member 2: never acceptable"
     );
     assert_eq!(
         told(&[7, 8, 9]),
-        "3 elements, more of them wrong than can be told apart: it never was so"
+        "3 elements, too many of them wrong to identify: never acceptable"
     );
 }
 
 #[test]
 fn reads_are_counted_by_action_and_by_kind_and_the_end_state_apart() {
     let mut records = vec![
-        record(1, 100, 102, What::PutElement(88)),
+        record(1, 100, 102, RecordKind::PutElement(88)),
         record(0, 203, 204, list(&[1, 2])),
         record(0, 203, 204, list(&[1, 2, 88])),
-        record(2, 203, 204, What::ReadCount(3)),
+        record(2, 203, 204, RecordKind::ReadCount(3)),
         // Sizes follow from the list's changes.
-        record(2, 203, 204, What::ReadCount(2)),
+        record(2, 203, 204, RecordKind::ReadCount(2)),
         record(END_STATE, 900, 901, list(&[1, 2])),
         record(END_STATE, 900, 901, list(&[1, 2, 88])),
     ];
@@ -168,15 +168,15 @@ fn reads_are_counted_by_action_and_by_kind_and_the_end_state_apart() {
 }
 
 #[test]
-fn a_profile_seen_amid_an_acceptance_is_refused_by_the_joint_level_alone() {
+fn only_the_joint_level_rejects_a_profile_read_during_an_acceptance() {
     let acceptance = |kind: u64, delta| Record {
         item: kind << 56 | 17,
-        ..record(1, 100, 200, What::AddCount(delta))
+        ..record(1, 100, 200, RecordKind::AddCount(delta))
     };
     let profile = |friends, invitations| {
         let read = |kind: u64, value| Record {
             item: kind << 56 | 17,
-            ..record(2, 150, 160, What::ReadCount(value))
+            ..record(2, 150, 160, RecordKind::ReadCount(value))
         };
         [read(1, friends), read(2, invitations)]
     };
@@ -196,7 +196,7 @@ fn a_profile_seen_amid_an_acceptance_is_refused_by_the_joint_level_alone() {
 }
 
 #[test]
-fn times_come_in_units_that_read_well() {
+fn times_are_formatted_in_readable_units() {
     let all = [0, 999, 1_500, 2_000_000, -3_000_000_000].map(seconds);
     assert_eq!(all, ["0 ns", "999 ns", "1.5 us", "2.000 ms", "-3.000000 s"]);
 }

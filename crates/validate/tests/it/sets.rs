@@ -63,7 +63,7 @@ fn a_fractured_list_is_found() {
 }
 
 #[test]
-fn judging_equals_trying_all_orders() {
+fn validation_equals_brute_force_over_all_orders() {
     let mut random = Random::new(5);
     for _ in 0..rounds(20_000, 200_000) {
         let stamps = random.pick(&[4, 8, 16]);
@@ -146,7 +146,7 @@ fn judging_equals_trying_all_orders() {
 }
 
 #[test]
-fn a_hundred_writes_in_flight_are_told_apart_and_two_hundred_are_undecided() {
+fn a_hundred_writes_in_flight_are_distinguished_and_two_hundred_are_undecided() {
     let unknown = |element| Write {
         span: Span::unanswered(1),
         element,

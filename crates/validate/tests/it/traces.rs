@@ -1,5 +1,5 @@
 use larder_validate::Span;
-use larder_validate::record::{Corrupted, Decoder, Encoder, Outcome, Record, What, decode};
+use larder_validate::record::{Corrupted, Decoder, Encoder, Outcome, Record, RecordKind, decode};
 use larder_validate::report::{Class, Failure, Level, Report};
 use larder_validate::set::Sketch;
 use larder_validate::trace::{Initial, Options, judge};
@@ -9,9 +9,9 @@ use crate::random::{Random, rounds};
 const SEED: u64 = 77;
 
 /// Counts of 10, the elements 1, 2 and 3, content 0.
-struct Start;
+struct TraceInitial;
 
-impl Initial for Start {
+impl Initial for TraceInitial {
     fn count(&self, _: u64) -> i32 {
         10
     }
@@ -25,7 +25,7 @@ impl Initial for Start {
     }
 }
 
-fn record(item: u64, start: u64, end: u64, what: What) -> Record {
+fn record(item: u64, start: u64, end: u64, what: RecordKind) -> Record {
     let span = Span::new(start, end).unwrap();
     Record {
         item,
@@ -37,14 +37,14 @@ fn record(item: u64, start: u64, end: u64, what: What) -> Record {
     }
 }
 
-fn list(item: u64, elements: &[u64]) -> What {
-    What::ReadSet(Sketch::of(SEED, item, elements.iter().copied()))
+fn list(item: u64, elements: &[u64]) -> RecordKind {
+    RecordKind::ReadSet(Sketch::of(SEED, item, elements.iter().copied()))
 }
 
 fn report(records: &[Record], cores: usize) -> Report {
     judge(
         records,
-        &Start,
+        &TraceInitial,
         &Options {
             seed: SEED,
             cores,
@@ -66,17 +66,17 @@ fn encoded(records: &[Record]) -> Vec<u8> {
 fn any_record(random: &mut Random) -> Record {
     let number = random.next();
     let what = match random.below(8) {
-        0 => What::ReadCount(number as i64),
-        1 => What::AddCount(number as i32),
-        2 => What::SetCount(number as i32),
-        3 => What::ReadSet(Sketch {
+        0 => RecordKind::ReadCount(number as i64),
+        1 => RecordKind::AddCount(number as i32),
+        2 => RecordKind::SetCount(number as i32),
+        3 => RecordKind::ReadSet(Sketch {
             count: number as u32,
             keys: u128::from(number) << 60 | 5,
         }),
-        4 => What::PutElement(number),
-        5 => What::RemoveElement(number),
-        6 => What::ReadContent(number),
-        _ => What::WriteContent(number),
+        4 => RecordKind::PutElement(number),
+        5 => RecordKind::RemoveElement(number),
+        6 => RecordKind::ReadContent(number),
+        _ => RecordKind::WriteContent(number),
     };
     let outcome = random.pick(&[Outcome::Done, Outcome::NotDone, Outcome::Unknown]);
     let start = random.next() >> 1;
@@ -92,7 +92,7 @@ fn any_record(random: &mut Random) -> Record {
 }
 
 #[test]
-fn a_trace_comes_back_as_it_was() {
+fn a_trace_round_trips() {
     let mut random = Random::new(6);
     for size in 0..50 {
         let records: Vec<Record> = (0..size).map(|_| any_record(&mut random)).collect();
@@ -159,29 +159,29 @@ fn any_damage_is_an_error_and_never_a_panic() {
 }
 
 #[test]
-fn each_fault_is_told_from_the_others_with_its_age() {
+fn each_fault_is_classified_with_its_age() {
     let records = [
-        record(1, 100, 110, What::AddCount(1)),
-        record(1, 150, 160, What::ReadCount(10)),
-        record(1, 150, 160, What::ReadCount(11)),
-        record(1, 50, 60, What::ReadCount(11)),
-        record(1, 150, 160, What::ReadCount(9)),
-        record(2, 100, 110, What::PutElement(4)),
-        record(2, 200, 210, What::RemoveElement(1)),
+        record(1, 100, 110, RecordKind::AddCount(1)),
+        record(1, 150, 160, RecordKind::ReadCount(10)),
+        record(1, 150, 160, RecordKind::ReadCount(11)),
+        record(1, 50, 60, RecordKind::ReadCount(11)),
+        record(1, 150, 160, RecordKind::ReadCount(9)),
+        record(2, 100, 110, RecordKind::PutElement(4)),
+        record(2, 200, 210, RecordKind::RemoveElement(1)),
         record(2, 300, 310, list(2, &[1, 2, 3])),
         record(2, 300, 310, list(2, &[1, 2, 3, 4])),
         record(2, 300, 310, list(2, &[2, 3, 4])),
         record(2, 150, 160, list(2, &[2, 3, 4])),
         record(2, 150, 160, list(2, &[2, 3])),
         record(2, 90, 220, list(2, &[1, 2, 3, 4])),
-        record(4, 100, 110, What::RemoveElement(1)),
-        record(4, 200, 210, What::PutElement(5)),
+        record(4, 100, 110, RecordKind::RemoveElement(1)),
+        record(4, 200, 210, RecordKind::PutElement(5)),
         record(4, 90, 220, list(4, &[1, 2, 3, 5])),
-        record(3, 100, 110, What::WriteContent(7)),
-        record(3, 150, 160, What::ReadContent(0)),
-        record(3, 150, 160, What::ReadContent(7)),
-        record(3, 50, 60, What::ReadContent(7)),
-        record(3, 50, 60, What::ReadContent(8)),
+        record(3, 100, 110, RecordKind::WriteContent(7)),
+        record(3, 150, 160, RecordKind::ReadContent(0)),
+        record(3, 150, 160, RecordKind::ReadContent(7)),
+        record(3, 50, 60, RecordKind::ReadContent(7)),
+        record(3, 50, 60, RecordKind::ReadContent(8)),
     ];
     let report = report(&records, 1);
     let found: Vec<(u64, u64, Class)> = report
@@ -253,19 +253,19 @@ fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
             let happens = outcome == Outcome::Done || random.one_in(2);
             let element = random.below(8);
             let what = match random.below(7) {
-                0 => What::AddCount(random.below(3) as i32 - 1),
-                1 => What::PutElement(element),
-                2 => What::RemoveElement(element),
-                3 => What::WriteContent(call + 1),
-                4 => What::ReadCount(counts[at]),
-                5 => What::ReadSet(Sketch::of(SEED, at as u64, lists[at].iter().copied())),
-                _ => What::ReadContent(contents[at]),
+                0 => RecordKind::AddCount(random.below(3) as i32 - 1),
+                1 => RecordKind::PutElement(element),
+                2 => RecordKind::RemoveElement(element),
+                3 => RecordKind::WriteContent(call + 1),
+                4 => RecordKind::ReadCount(counts[at]),
+                5 => RecordKind::ReadSet(Sketch::of(SEED, at as u64, lists[at].iter().copied())),
+                _ => RecordKind::ReadContent(contents[at]),
             };
             match what {
-                What::AddCount(delta) if happens => counts[at] += i64::from(delta),
-                What::PutElement(element) if happens => drop(lists[at].insert(element)),
-                What::RemoveElement(element) if happens => drop(lists[at].remove(&element)),
-                What::WriteContent(content) if happens => contents[at] = content,
+                RecordKind::AddCount(delta) if happens => counts[at] += i64::from(delta),
+                RecordKind::PutElement(element) if happens => drop(lists[at].insert(element)),
+                RecordKind::RemoveElement(element) if happens => drop(lists[at].remove(&element)),
+                RecordKind::WriteContent(content) if happens => contents[at] = content,
                 _ => {}
             }
             let point = 1000 + call * 10;
@@ -283,7 +283,7 @@ fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
 }
 
 #[test]
-fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
+fn a_correct_store_passes_and_all_injected_faults_are_detected() {
     let mut random = Random::new(8);
     for _ in 0..rounds(20, 500) {
         let mut records = correct_trace(&mut random, 2000);
@@ -304,15 +304,15 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
                 continue;
             }
             match &mut record.what {
-                What::ReadCount(value) => *value += 5000,
-                What::ReadSet(sketch) => {
+                RecordKind::ReadCount(value) => *value += 5000,
+                RecordKind::ReadSet(sketch) => {
                     // One further element that was never added, or the same one twice.
                     sketch.add(SEED, record.item, 1000);
                     if random.one_in(2) {
                         sketch.add(SEED, record.item, 1000);
                     }
                 }
-                What::ReadContent(content) => *content += 1 << 40,
+                RecordKind::ReadContent(content) => *content += 1 << 40,
                 _ => continue,
             }
             injected += 1;
@@ -327,12 +327,12 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
 }
 
 #[test]
-fn the_first_format_is_read_as_it_was_written() {
+fn the_first_format_is_still_readable() {
     // Format 1, as defined in docs/formats/trace.md. The checksum covers every byte of the records.
     let records = [
-        record(1, 100, 110, What::AddCount(-1)),
+        record(1, 100, 110, RecordKind::AddCount(-1)),
         record(2, 300, 310, list(2, &[1, 2, 3])),
-        record(3, 150, 160, What::ReadContent(7)),
+        record(3, 150, 160, RecordKind::ReadContent(7)),
     ];
     let bytes = encoded(&records);
     assert_eq!(bytes.len(), 64 * 5);

@@ -165,8 +165,8 @@ impl BlockBuilder {
         let mut ends = Vec::with_capacity(self.records.len());
         let mut rest = &self.bytes[..];
         for record in &self.records {
-            let (bytes, behind) = rest.split_at(record.size());
-            rest = behind;
+            let (bytes, tail) = rest.split_at(record.size());
+            rest = tail;
             let sizes = u64::from(record.key_size) * 2 + u64::from(record.large);
             put_varint(&mut records, sizes);
             records.extend_from_slice(bytes);

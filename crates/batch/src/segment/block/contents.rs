@@ -22,7 +22,7 @@ pub(super) struct Contents<'a> {
 }
 
 /// A value in the contents, or the reference to a large one.
-pub(super) enum Place<'a> {
+pub(super) enum ValueRef<'a> {
     Inline(&'a [u8]),
     Large(&'a [u8]),
 }
@@ -74,7 +74,7 @@ impl<'a> Contents<'a> {
 
     /// Returns the value of `key`: `Some(None)` if it is absent, `None` if the contents are invalid.
     #[inline(always)]
-    pub fn find(&self, tag: u8, key: &[u8]) -> Option<Option<Place<'a>>> {
+    pub fn find(&self, tag: u8, key: &[u8]) -> Option<Option<ValueRef<'a>>> {
         let mut first = 0;
         while first < self.count {
             let present = u32::MAX.unbounded_shl((self.count - first) as u32);
@@ -108,7 +108,7 @@ impl<'a> Contents<'a> {
     }
 
     #[inline(always)]
-    fn record(&self, index: usize) -> Option<(&'a [u8], Place<'a>)> {
+    fn record(&self, index: usize) -> Option<(&'a [u8], ValueRef<'a>)> {
         if self.flags & FLAG_UNIFORM == 0 {
             return self.varied(index);
         }
@@ -116,11 +116,11 @@ impl<'a> Contents<'a> {
         let start = self.tags + self.count + index.checked_mul(stride)?;
         let record = self.bytes.get(start..start.checked_add(stride)?)?;
         let (key, value) = record.split_at(self.key_size);
-        Some((key, Place::Inline(value)))
+        Some((key, ValueRef::Inline(value)))
     }
 
     #[inline]
-    fn varied(&self, index: usize) -> Option<(&'a [u8], Place<'a>)> {
+    fn varied(&self, index: usize) -> Option<(&'a [u8], ValueRef<'a>)> {
         let ends = self.tags + self.count;
         let end_size = if self.flags & FLAG_WIDE == 0 { 2 } else { 4 };
         let records = ends.checked_add((self.count - 1).checked_mul(end_size)?)?;
@@ -145,8 +145,8 @@ impl<'a> Contents<'a> {
         let sizes = take_varint(&mut record)?;
         let (key, value) = record.split_at_checked(usize::try_from(sizes >> 1).ok()?)?;
         match sizes & 1 {
-            0 => Some((key, Place::Inline(value))),
-            _ if value.len() == LARGE_REF_SIZE => Some((key, Place::Large(value))),
+            0 => Some((key, ValueRef::Inline(value))),
+            _ if value.len() == LARGE_REF_SIZE => Some((key, ValueRef::Large(value))),
             _ => None,
         }
     }
@@ -225,7 +225,7 @@ impl<'a> Records<'a> {
     }
 
     /// Returns whether all records have been returned and are valid.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.contents
             .as_ref()
             .is_some_and(|contents| self.next == contents.count && contents.is_filled())
@@ -243,8 +243,8 @@ impl<'a> Iterator for Records<'a> {
         }
         let (key, place) = contents.record(self.next)?;
         let value = match place {
-            Place::Inline(value) => FoundValue::Inline(value),
-            Place::Large(words) => FoundValue::Large(LargeRef::decode(words, self.block_size)?),
+            ValueRef::Inline(value) => FoundValue::Inline(value),
+            ValueRef::Large(words) => FoundValue::Large(LargeRef::decode(words, self.block_size)?),
         };
         self.next += 1;
         Some(RecordRef { key, value })

@@ -34,7 +34,7 @@ mod varied;
 pub(crate) use builder::{BLOCK_OVERHEAD, BlockBuilder};
 pub use contents::Records;
 pub(super) use contents::same;
-use contents::{Contents, Place};
+use contents::{Contents, ValueRef};
 pub use varied::Varied;
 
 use std::borrow::Cow;
@@ -138,7 +138,7 @@ impl<'a> Block<'a> {
             .then(|| u32::from_le_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]) as usize)
     }
 
-    /// Iterates over the records. The iterator ends early at invalid contents; [`Records::is_whole`] is then false.
+    /// Iterates over the records. The iterator ends early at invalid contents; [`Records::is_complete`] is then false.
     pub fn records(&self) -> Records<'_> {
         Records::new(&self.contents, self.flags, self.size as u64)
     }
@@ -160,11 +160,11 @@ impl<'a> Block<'a> {
             .and_then(|contents| contents.find(hash as u8, key));
         let value = match found {
             Some(None) => return Ok(None),
-            Some(Some(Place::Inline(value))) => value,
-            Some(Some(Place::Large(words))) => {
+            Some(Some(ValueRef::Inline(value))) => value,
+            Some(Some(ValueRef::Large(words))) => {
                 return match LargeRef::decode(words, self.size as u64) {
                     Some(large) => Ok(Some(BlockValue::Large(large))),
-                    None => Err(damaged(place, index, "a large value lies nowhere")),
+                    None => Err(damaged(place, index, "a large value has no position")),
                 };
             }
             None => return Err(damaged(place, index, "its records do not fit in it")),
@@ -243,8 +243,8 @@ fn find_varied<'a>(bytes: &'a [u8], index: u64, hash: u64, key: &[u8]) -> Option
     }
     match Contents::parse(contents, flags)?.find(hash as u8, key)? {
         None => Some(None),
-        Some(Place::Inline(value)) => Some(Some(value)),
-        Some(Place::Large(_)) => None,
+        Some(ValueRef::Inline(value)) => Some(Some(value)),
+        Some(ValueRef::Large(_)) => None,
     }
 }
 
@@ -386,7 +386,7 @@ mod tests {
         let block = Block::open("s", &bytes, 3, &codec).expect("intact");
         let mut stepped = block.records();
         assert_eq!(stepped.by_ref().count(), records.len());
-        assert!(stepped.is_whole());
+        assert!(stepped.is_complete());
         let size = block.size;
         for bit in (0..size * 8).step_by(size * 8 / 500 + 1) {
             let mut damaged = bytes.clone();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_every_shape_give_back_what_was_put_in() {
+    fn blocks_of_every_layout_round_trip() {
         check(uniform(1, 4, 0), FLAG_UNIFORM);
         check(uniform(5, 8, 100), FLAG_UNIFORM);
         check(uniform(255, 255, 3), FLAG_UNIFORM);

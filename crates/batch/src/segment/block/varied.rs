@@ -47,8 +47,8 @@ impl BlockBuilder {
         let mut ends = Vec::with_capacity(self.records.len());
         let mut rest = &self.bytes[..];
         for (number, record) in (0..).zip(&self.records) {
-            let (bytes, behind) = rest.split_at(record.size());
-            rest = behind;
+            let (bytes, tail) = rest.split_at(record.size());
+            rest = tail;
             let start = records.len();
             records.extend([0; CHECK_SIZE]);
             put_varint(

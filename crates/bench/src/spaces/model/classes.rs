@@ -21,7 +21,7 @@ pub struct Class {
     pub set: Option<char>,
     pub share: f64,
     /// Creates a search, or a modification of this hotel.
-    pub ask: fn(&Hotels, usize, &mut Random) -> Vec<String>,
+    pub build_command: fn(&Hotels, usize, &mut Random) -> Vec<String>,
     /// For a search, the attributes constrained to one value, and to a range. For a modification, the changed
     /// attributes.
     equal: &'static [&'static str],
@@ -33,7 +33,7 @@ pub const CLASSES: [Class; 13] = [
         name: "town",
         set: Some('A'),
         share: 0.6,
-        ask: |all, _, random| search(&format!("@town:{{{}}}", all.any(random).town)),
+        build_command: |all, _, random| search(&format!("@town:{{{}}}", all.any(random).town)),
         equal: &["town"],
         range: &[],
     },
@@ -41,7 +41,7 @@ pub const CLASSES: [Class; 13] = [
         name: "town, price",
         set: Some('A'),
         share: 0.3,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let price = range("price", &all.prices, 0.1, random, u32::to_string);
             search(&format!("@town:{{{}}} {price}", all.any(random).town))
         },
@@ -52,7 +52,7 @@ pub const CLASSES: [Class; 13] = [
         name: "postcode, stars",
         set: Some('A'),
         share: 0.1,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let hotel = all.any(random);
             let stars = hotel.stars;
             search(&format!(
@@ -67,7 +67,7 @@ pub const CLASSES: [Class; 13] = [
         name: "town, stars",
         set: Some('B'),
         share: 0.4,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let (hotel, stars) = (all.any(random), all.any(random).stars);
             search(&format!(
                 "@town:{{{}}} @stars:[{stars} {stars}]",
@@ -81,7 +81,7 @@ pub const CLASSES: [Class; 13] = [
         name: "price, rating",
         set: Some('B'),
         share: 0.2,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let price = range("price", &all.prices, 0.01, random, u32::to_string);
             let rating = range("rating", &all.ratings, 0.1, random, |it| tenths(*it));
             search(&format!("{price} {rating}"))
@@ -93,7 +93,9 @@ pub const CLASSES: [Class; 13] = [
         name: "postcode",
         set: Some('B'),
         share: 0.4,
-        ask: |all, _, random| search(&format!("@postcode:{{{}}}", all.any(random).postcode)),
+        build_command: |all, _, random| {
+            search(&format!("@postcode:{{{}}}", all.any(random).postcode))
+        },
         equal: &["postcode"],
         range: &[],
     },
@@ -101,7 +103,7 @@ pub const CLASSES: [Class; 13] = [
         name: "stars, rating",
         set: Some('C'),
         share: 0.3,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let stars = all.any(random).stars;
             let rating = range("rating", &all.ratings, 0.03, random, |it| tenths(*it));
             search(&format!("@stars:[{stars} {stars}] {rating}"))
@@ -113,7 +115,7 @@ pub const CLASSES: [Class; 13] = [
         name: "kind, price",
         set: Some('C'),
         share: 0.4,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let price = range("price", &all.prices, 0.005, random, u32::to_string);
             search(&format!("@kind:{{{}}} {price}", all.any(random).kind))
         },
@@ -124,7 +126,7 @@ pub const CLASSES: [Class; 13] = [
         name: "rooms, stars",
         set: Some('C'),
         share: 0.3,
-        ask: |all, _, random| {
+        build_command: |all, _, random| {
             let (rooms, stars) = (all.any(random).rooms.unwrap_or(12), all.any(random).stars);
             search(&format!(
                 "@rooms:[{rooms} {rooms}] @stars:[{stars} {stars}]"
@@ -137,7 +139,7 @@ pub const CLASSES: [Class; 13] = [
         name: "a price changes",
         set: None,
         share: 0.6,
-        ask: |all, number, random| {
+        build_command: |all, number, random| {
             let price = drawn(all.all[number].stars, random).0.to_string();
             set(number, &[("price", price)])
         },
@@ -148,7 +150,7 @@ pub const CLASSES: [Class; 13] = [
         name: "a rating changes",
         set: None,
         share: 0.25,
-        ask: |_, number, random| set(number, &[("rating", tenths(drawn(3, random).1))]),
+        build_command: |_, number, random| set(number, &[("rating", tenths(drawn(3, random).1))]),
         equal: &["rating"],
         range: &[],
     },
@@ -156,7 +158,9 @@ pub const CLASSES: [Class; 13] = [
         name: "a telephone changes",
         set: None,
         share: 0.1,
-        ask: |_, number, random| set(number, &[("telephone", telephone(random.below(1 << 30)))]),
+        build_command: |_, number, random| {
+            set(number, &[("telephone", telephone(random.below(1 << 30)))])
+        },
         equal: &[],
         range: &[],
     },
@@ -164,7 +168,7 @@ pub const CLASSES: [Class; 13] = [
         name: "stars and price change",
         set: None,
         share: 0.05,
-        ask: |all, number, random| {
+        build_command: |all, number, random| {
             let stars = all.any(random).stars;
             let price = drawn(stars, random).0.to_string();
             set(number, &[("stars", stars.to_string()), ("price", price)])
@@ -263,20 +267,20 @@ pub fn weighted(recorded: &Workload, shares: &[f64]) -> Result<Workload, String>
         ..recorded.clone()
     };
     for (class, share) in CLASSES.iter().zip(shares) {
-        let lacking = || format!("the recording has no class {:?}", class.name);
+        let missing = || format!("the recording has no class {:?}", class.name);
         if class.set.is_some() {
             let found = recorded.queries.iter().find(|it| class.is_query(it));
             workload.queries.push(QueryClass {
                 name: class.name.to_owned(),
                 frequency: *share,
-                ..found.ok_or_else(lacking)?.clone()
+                ..found.ok_or_else(missing)?.clone()
             });
         } else {
             let found = (recorded.modifications.iter()).find(|it| class.is_modification(it));
             workload.modifications.push(Modification {
                 name: class.name.to_owned(),
                 frequency: *share,
-                ..found.ok_or_else(lacking)?.clone()
+                ..found.ok_or_else(missing)?.clone()
             });
         }
     }

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_and_a_short_one_is_left_out() {
+    fn a_line_is_parsed_and_a_short_one_is_skipped() {
         let line = "2015-03-07;2015-03-07;CAMPING;2 étoiles;Tourisme;;CHAUVIÈRES;LIEU;61350;SAINT-FRAIMBAULT;02;http;;;12;28";
         let hotel = row(line).expect("it is one");
         assert_eq!((hotel.town.as_str(), hotel.stars), ("saint_fraimbault", 2));

@@ -9,10 +9,10 @@ use crate::Result;
 
 /// The measurements of one configuration.
 #[derive(Clone)]
-pub struct Measured {
+pub struct MeasuredConfiguration {
     pub lists: Vec<String>,
     /// `drawn`, or the method that chose it, such as `A1 best`.
-    pub by: Vec<String>,
+    pub origins: Vec<String>,
     /// The turns of each class.
     pub classes_us: Vec<Vec<f64>>,
     /// The turns of each workload; empty if it was not measured.
@@ -22,12 +22,12 @@ pub struct Measured {
     pub reads_us: Vec<f64>,
 }
 
-pub struct Bench {
+pub struct Measurements {
     /// The time of a read by key, directly before and after the calibration.
     pub read_us: f64,
     pub deployment: Deployment,
     pub recorded: Workload,
-    pub all: Vec<Measured>,
+    pub all: Vec<MeasuredConfiguration>,
 }
 
 /// The median of some turns.
@@ -40,7 +40,7 @@ pub struct Median {
 
 impl Median {
     /// Returns `None` without turns.
-    pub fn of(turns: &[f64]) -> Option<Median> {
+    pub fn of_turns(turns: &[f64]) -> Option<Median> {
         let mut turns = turns.to_vec();
         turns.sort_by(f64::total_cmp);
         let last = turns.len().checked_sub(1)?;
@@ -57,14 +57,16 @@ impl Median {
     }
 }
 
-impl Measured {
+impl MeasuredConfiguration {
     pub fn classes(&self) -> Vec<Median> {
         let classes = self.classes_us.iter();
-        classes.filter_map(|turns| Median::of(turns)).collect()
+        classes
+            .filter_map(|turns| Median::of_turns(turns))
+            .collect()
     }
 
     /// Adds repeated measurements.
-    pub fn add(&mut self, again: Measured) {
+    pub fn add(&mut self, again: MeasuredConfiguration) {
         for (own, more) in self.classes_us.iter_mut().zip(again.classes_us) {
             own.extend(more);
         }
@@ -76,23 +78,23 @@ impl Measured {
 
     pub fn line(&self) -> Value {
         json!({
-            "lists": self.lists, "by": self.by[0], "classes_us": self.classes_us, "mixes_us": self.mixes_us,
+            "lists": self.lists, "by": self.origins[0], "classes_us": self.classes_us, "mixes_us": self.mixes_us,
             "reads_us": self.reads_us,
         })
     }
 }
 
-impl Bench {
+impl Measurements {
     /// Reads measurements.
     ///
     /// # Errors
     /// The file cannot be read, or contains other data.
-    pub fn read(raw: &Path) -> Result<Bench> {
+    pub fn read(raw: &Path) -> Result<Measurements> {
         let text = std::fs::read_to_string(raw)?;
         let mut lines = text.lines().map(serde_json::from_str::<Value>);
         let head = lines.next().ok_or("nothing was measured")??;
         let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
-        let mut bench = Bench {
+        let mut bench = Measurements {
             read_us: (head["read_us"].as_f64())
                 .ok_or("no read_us: it was measured by an earlier build")?,
             deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
@@ -100,7 +102,7 @@ impl Bench {
             all: Vec::new(),
         };
         for line in lines {
-            bench.take(&line?)?;
+            bench.add_line(&line?)?;
         }
         Ok(bench)
     }
@@ -109,13 +111,16 @@ impl Bench {
     ///
     /// # Errors
     /// The line contains other data.
-    pub fn take(&mut self, line: &Value) -> Result<()> {
+    pub fn add_line(&mut self, line: &Value) -> Result<()> {
         let lists = line["lists"].as_array().into_iter().flatten();
         let lists = lists.filter_map(|it| it.as_str().map(str::to_owned));
         let lists: Vec<String> = lists.collect();
         let known = self.all.iter_mut().find(|it| it.lists == lists);
         if let Some(by) = line["also"].as_str() {
-            known.ok_or("a line is of nothing")?.by.push(by.to_owned());
+            known
+                .ok_or("a line is of nothing")?
+                .origins
+                .push(by.to_owned());
             return Ok(());
         }
         let turns = |name: &str| -> Vec<Vec<f64>> {
@@ -130,9 +135,9 @@ impl Bench {
             all.map(turns).collect()
         };
         let reads = line["reads_us"].as_array().into_iter().flatten();
-        let one = Measured {
+        let one = MeasuredConfiguration {
             lists,
-            by: vec![line["by"].as_str().unwrap_or_default().to_owned()],
+            origins: vec![line["by"].as_str().unwrap_or_default().to_owned()],
             classes_us: turns("classes_us"),
             mixes_us: turns("mixes_us"),
             reads_us: reads.filter_map(Value::as_f64).collect(),
@@ -150,13 +155,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_turn_that_is_disturbed_does_not_count_and_small_differences_are_ties() {
-        let quiet = Median::of(&[10.0, 10.2, 10.1, 10.3, 10.1]).expect("turns");
-        let disturbed = Median::of(&[10.0, 10.2, 30.0, 10.3, 10.1]).expect("turns");
+    fn a_disturbed_turn_is_ignored_and_small_differences_are_ties() {
+        let quiet = Median::of_turns(&[10.0, 10.2, 10.1, 10.3, 10.1]).expect("turns");
+        let disturbed = Median::of_turns(&[10.0, 10.2, 30.0, 10.3, 10.1]).expect("turns");
         assert_eq!(quiet.us, 10.1);
         assert!(quiet.is_tie(disturbed), "{quiet:?} {disturbed:?}");
-        let other = Median::of(&[10.5, 10.6, 10.5, 10.6, 10.5]).expect("turns");
+        let other = Median::of_turns(&[10.5, 10.6, 10.5, 10.6, 10.5]).expect("turns");
         assert!(!quiet.is_tie(other), "{quiet:?} {other:?}");
-        assert_eq!(Median::of(&[]), None);
+        assert_eq!(Median::of_turns(&[]), None);
     }
 }

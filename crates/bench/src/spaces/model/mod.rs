@@ -28,15 +28,15 @@ use clap::Args;
 use larder_protocol::resp::client::Reply;
 use larder_space::plan::{
     AttributeSet, Configuration, CostModel, Deployment, Heuristic, LarderModel, Layout, Options,
-    Workload, plan, reads_beside,
+    Workload, plan, reads_around,
 };
 use larder_types::Random;
 use serde_json::{Value, json};
 
 use self::classes::{CLASSES, Class, WORKLOADS, shares, weighted};
 use self::hotels::{Hotels, SCHEMA};
-pub use self::measured::{Bench, Measured, Median};
-use super::deployed::{Deployed, Request, Sequence, load, words_of};
+pub use self::measured::{MeasuredConfiguration, Measurements, Median};
+use super::deployment::{Request, Sequence, SpaceDeployment, load, words_of};
 use crate::Result;
 use crate::cluster::servers::Cluster;
 use crate::process;
@@ -101,7 +101,7 @@ pub fn run(args: &SpaceModelArgs) -> Result<()> {
         std::fs::create_dir_all(&args.out)?;
         measure(args, &raw)?;
     }
-    report::write(args, &Bench::read(&raw)?)
+    report::write(args, &Measurements::read(&raw)?)
 }
 
 impl SpaceModelArgs {
@@ -127,7 +127,7 @@ impl Running {
     fn start(args: &SpaceModelArgs, binary: &Path, folder: &Path) -> Result<Running> {
         Ok(match args.servers {
             0 => Running::One(process::start_larder_with(binary, folder, None, 2, &[])?),
-            nodes => Running::Nodes(Cluster::of_larder(binary, folder, nodes, 1)?),
+            nodes => Running::Nodes(Cluster::start_larder(binary, folder, nodes, 1)?),
         })
     }
 
@@ -138,23 +138,23 @@ impl Running {
         };
         Ok((
             resp.to_string(),
-            http.ok_or("larder did not say its http address")?,
+            http.ok_or("larder did not print its HTTP address")?,
         ))
     }
 }
 
 fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let binary = process::larder_binary(args.larder.as_deref())?;
     let hotels = Hotels::read(&args.file, args.hotels)?;
     let folder = tempfile::tempdir()?;
     let running = Running::start(args, &binary, folder.path())?;
     let (resp, http) = running.addresses()?;
-    let deployed = Deployed::at(&resp)?;
+    let deployed = SpaceDeployment::at(&resp)?;
     let mut measured = if raw.exists() {
-        Bench::read(raw)?
+        Measurements::read(raw)?
     } else {
-        Bench {
+        Measurements {
             read_us: 0.0,
             deployment: Deployment::default(),
             recorded: Workload::from_toml_unchecked("objects = 0").map_err(|it| it.to_string())?,
@@ -165,7 +165,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     deployed.command(&words_of(&create))?;
     let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
     load(&deployed, &writes.collect::<Vec<_>>())?;
-    eprintln!("{} hotels after {:?}", hotels.all.len(), begun.elapsed());
+    eprintln!("{} hotels after {:?}", hotels.all.len(), started.elapsed());
     let requests = Requests::new(&deployed, &hotels);
     load(&deployed, &read_objects(&deployed, hotels.all.len()))?;
     if measured.recorded.objects == 0 {
@@ -183,16 +183,16 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     for (by, configuration) in configurations(args, &measured)? {
         let lists = texts(&configuration, &measured.recorded);
         if let Some(known) = measured.all.iter().find(|it| it.lists == lists) {
-            if !known.by.contains(&by) {
+            if !known.origins.contains(&by) {
                 note(raw, &mut measured, &json!({"lists": lists, "also": by}))?;
             }
             continue;
         }
-        if begun.elapsed().as_secs_f64() > args.minutes * 60.0 {
+        if started.elapsed().as_secs_f64() > args.minutes * 60.0 {
             eprintln!("the time is over; the same command again goes on");
             break;
         }
-        deployed.give_subspaces(&lists)?;
+        deployed.apply_subspaces(&lists)?;
         let is_drawn = by == "drawn";
         let at = measured.all.len();
         let read_us = measured.read_us;
@@ -210,11 +210,11 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         };
         for at in order {
             let done = measured.all[at].classes_us[0].len() / args.turns.max(1);
-            if done > round + 1 || begun.elapsed().as_secs_f64() > args.minutes * 60.0 {
+            if done > round + 1 || started.elapsed().as_secs_f64() > args.minutes * 60.0 {
                 continue;
             }
             let lists = measured.all[at].lists.clone();
-            deployed.give_subspaces(&lists)?;
+            deployed.apply_subspaces(&lists)?;
             let one = measure_one(
                 args,
                 &deployed,
@@ -231,9 +231,9 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
 }
 
 /// Stores a line, and adds it to the measurements.
-fn note(raw: &Path, measured: &mut Bench, line: &Value) -> Result<()> {
+fn note(raw: &Path, measured: &mut Measurements, line: &Value) -> Result<()> {
     append(raw, line)?;
-    measured.take(line)
+    measured.add_line(line)
 }
 
 fn append(raw: &Path, line: &Value) -> Result<()> {
@@ -283,7 +283,7 @@ struct Requests {
 }
 
 impl Requests {
-    fn new(deployed: &Deployed, hotels: &Hotels) -> Requests {
+    fn new(deployed: &SpaceDeployment, hotels: &Hotels) -> Requests {
         let mut random = Random::new(5);
         let classes = CLASSES
             .iter()
@@ -316,7 +316,7 @@ impl Requests {
 /// Returns requests in which each modification changes another hotel, followed by the same requests with other values.
 /// A modification therefore always changes a value, however often the sequence is sent.
 fn sequence<'c>(
-    deployed: &Deployed,
+    deployed: &SpaceDeployment,
     hotels: &Hotels,
     random: &mut Random,
     class: impl Fn(&mut Random) -> &'c Class,
@@ -326,11 +326,15 @@ fn sequence<'c>(
     let mut first = Vec::with_capacity(REQUESTS);
     for number in numbers.iter().take(REQUESTS) {
         let class = class(random);
-        first.push((class, *number, (class.ask)(hotels, *number, random)));
+        first.push((
+            class,
+            *number,
+            (class.build_command)(hotels, *number, random),
+        ));
     }
     let again = first.iter().map(|(class, number, words)| {
         loop {
-            let other = (class.ask)(hotels, *number, random);
+            let other = (class.build_command)(hotels, *number, random);
             let differs = |(one, other): (&String, &String)| one != other;
             let mut values = words.iter().zip(&other).skip(3).step_by(2);
             if class.set.is_some() || values.all(differs) {
@@ -344,7 +348,7 @@ fn sequence<'c>(
 }
 
 /// Returns objects like those that `larder space calibrate` reads by key, and as many.
-fn read_objects(deployed: &Deployed, count: usize) -> Vec<Request> {
+fn read_objects(deployed: &SpaceDeployment, count: usize) -> Vec<Request> {
     let object = |number: usize| {
         let value = |field: usize| (number * 7919 + field * 104_729) % 1_000_003;
         let fields = ["k", "n1", "n2", "n3", "n4", "n5"].into_iter().enumerate();
@@ -366,7 +370,11 @@ fn read_key(number: usize) -> String {
 }
 
 /// Returns the current time of reads by key, measured as between turns.
-fn reads(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Result<Vec<f64>> {
+fn reads(
+    args: &SpaceModelArgs,
+    deployed: &SpaceDeployment,
+    requests: &Requests,
+) -> Result<Vec<f64>> {
     const TIMES: usize = 20;
     let idle = deployed.idle(Duration::from_millis(200))?;
     let time = Duration::from_secs_f64(args.seconds * READS);
@@ -379,7 +387,11 @@ fn reads(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Res
 }
 
 /// Returns larder's recording of the classes.
-fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -> Result<Workload> {
+fn recorded(
+    args: &SpaceModelArgs,
+    deployed: &SpaceDeployment,
+    requests: &[Sequence],
+) -> Result<Workload> {
     deployed.command(&["SPACE.RECORD", "START", "hotels"])?;
     for of_class in requests {
         let time = Duration::from_secs_f64(args.seconds.max(1.0));
@@ -395,7 +407,10 @@ fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -
 }
 
 /// Returns the configurations chosen by `plan` and by the heuristics, by workload, and then the random ones.
-fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, Configuration)>> {
+fn configurations(
+    args: &SpaceModelArgs,
+    bench: &Measurements,
+) -> Result<Vec<(String, Configuration)>> {
     let mut all = Vec::new();
     let configuration = |lists: &[String], workload: &Workload| {
         let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
@@ -475,18 +490,18 @@ fn texts(configuration: &Configuration, workload: &Workload) -> Vec<String> {
 
 fn measure_one(
     args: &SpaceModelArgs,
-    deployed: &Deployed,
+    deployed: &SpaceDeployment,
     requests: &Requests,
     read_us: f64,
     lists: Vec<String>,
     by: String,
     is_wanted: impl Fn(usize) -> bool,
-) -> Result<Measured> {
+) -> Result<MeasuredConfiguration> {
     let idle = deployed.idle(Duration::from_millis(200))?;
     let time = Duration::from_secs_f64(args.seconds);
-    let mut one = Measured {
+    let mut one = MeasuredConfiguration {
         lists,
-        by: vec![by],
+        origins: vec![by],
         classes_us: vec![Vec::new(); CLASSES.len()],
         mixes_us: vec![Vec::new(); WORKLOADS.len()],
         reads_us: Vec::new(),
@@ -506,14 +521,14 @@ fn measure_one(
         for (at, of) in requests.classes.iter().enumerate() {
             turns.push((true, at, turn(of)?));
         }
-        let wanted = requests.mixes.iter().enumerate();
-        for (at, of) in wanted.filter(|it| is_wanted(it.0)) {
+        let selected = requests.mixes.iter().enumerate();
+        for (at, of) in selected.filter(|it| is_wanted(it.0)) {
             turns.push((false, at, turn(of)?));
         }
     }
     // Normalize to the time of reads directly before and after the calibration.
     for (number, (is_class, at, us)) in turns.into_iter().enumerate() {
-        let reads_us = median(reads_beside(&one.reads_us, number));
+        let reads_us = median(reads_around(&one.reads_us, number));
         let all = if is_class {
             &mut one.classes_us
         } else {
@@ -530,7 +545,7 @@ pub fn heuristics() -> impl Iterator<Item = &'static str> {
 }
 
 /// The predictions for one configuration, in microseconds per operation.
-pub struct Predicted {
+pub struct PredictedCosts {
     /// Each class by itself.
     pub classes: Vec<f64>,
     /// Each workload, including the contention between its operations.
@@ -538,7 +553,7 @@ pub struct Predicted {
 }
 
 /// Returns the predictions for each configuration.
-pub fn predictions(bench: &Bench) -> Result<Vec<Predicted>> {
+pub fn predictions(bench: &Measurements) -> Result<Vec<PredictedCosts>> {
     let alone = (0..CLASSES.len()).map(|at| {
         let mut shares = vec![0.0; CLASSES.len()];
         shares[at] = 1.0;
@@ -549,7 +564,7 @@ pub fn predictions(bench: &Bench) -> Result<Vec<Predicted>> {
         .chain(of_mixes)
         .map(|shares| weighted(&bench.recorded, &shares))
         .collect::<std::result::Result<_, String>>()?;
-    let of = |one: &Measured| -> Result<Predicted> {
+    let of = |one: &MeasuredConfiguration| -> Result<PredictedCosts> {
         let lists: Vec<&str> = one.lists.iter().map(String::as_str).collect();
         let mut classes = workloads
             .iter()
@@ -562,7 +577,7 @@ pub fn predictions(bench: &Bench) -> Result<Vec<Predicted>> {
             })
             .collect::<Result<Vec<f64>>>()?;
         let mixes = classes.split_off(CLASSES.len());
-        Ok(Predicted { classes, mixes })
+        Ok(PredictedCosts { classes, mixes })
     };
     bench.all.iter().map(of).collect()
 }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_agrees_lies_on_the_line() {
+    fn equal_values_lie_on_the_diagonal() {
         let series = Series {
             name: "searches".to_owned(),
             points: vec![(10.0, 10.0), (200.0, 200.0)],

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use super::classes::{CLASSES, WORKLOADS, shares};
 use super::plot::{Series, plot};
-use super::{Bench, Measured, Median, Predicted, SpaceModelArgs, heuristics, predictions};
+use super::{
+    MeasuredConfiguration, Measurements, Median, PredictedCosts, SpaceModelArgs, heuristics,
+    predictions,
+};
 use crate::Result;
 use crate::report::{command, median, verdict};
 
@@ -31,7 +34,7 @@ fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
 }
 
 /// The results for one workload.
-struct OfWorkload {
+struct WorkloadResults {
     name: String,
     /// The configurations with which the mix was measured, and the results.
     at: Vec<usize>,
@@ -41,21 +44,21 @@ struct OfWorkload {
     of_classes: Vec<(f64, f64)>,
 }
 
-impl OfWorkload {
-    fn all(bench: &Bench) -> Result<Vec<OfWorkload>> {
+impl WorkloadResults {
+    fn all(bench: &Measurements) -> Result<Vec<WorkloadResults>> {
         let predicted = predictions(bench)?;
         let of = |(number, workload): (usize, &(char, u8, f64))| {
             let shares = shares(*workload);
             let measured = bench.all.iter().enumerate().filter_map(|(at, it)| {
                 let turns = it.mixes_us.get(number)?;
-                Some((at, Median::of(turns)?))
+                Some((at, Median::of_turns(turns)?))
             });
             let (at, measured): (Vec<usize>, Vec<Median>) = measured.unzip();
             let of_classes = bench.all.iter().zip(&predicted).map(|(one, predicted)| {
                 let classes: Vec<f64> = one.classes().iter().map(|it| it.us).collect();
                 (mixed(&shares, &classes), mixed(&shares, &predicted.classes))
             });
-            OfWorkload {
+            WorkloadResults {
                 name: format!("{}{}", workload.0, workload.1),
                 of_classes: of_classes.collect(),
                 predicted: at.iter().map(|at| predicted[*at].mixes[number]).collect(),
@@ -67,24 +70,24 @@ impl OfWorkload {
     }
 
     /// Returns the configuration with the lowest measured cost.
-    fn cheapest(&self) -> usize {
+    fn cheapest_measured(&self) -> usize {
         least(self.measured.iter().map(|it| it.us))
     }
 
-    fn ranked_first(&self) -> usize {
+    fn cheapest_predicted(&self) -> usize {
         least(self.predicted.iter().copied())
     }
 
     /// Returns the configuration chosen for this workload in this way.
-    fn chosen(&self, bench: &Bench, way: &str) -> Option<usize> {
+    fn chosen(&self, bench: &Measurements, way: &str) -> Option<usize> {
         let name = format!("{} {way}", self.name);
         self.at
             .iter()
-            .position(|at| bench.all[*at].by.contains(&name))
+            .position(|at| bench.all[*at].origins.contains(&name))
     }
 
     /// Returns the heuristic whose choice has the lowest measured cost.
-    fn rule(&self, bench: &Bench) -> Option<(&'static str, usize)> {
+    fn best_heuristic(&self, bench: &Measurements) -> Option<(&'static str, usize)> {
         let rules = heuristics().filter_map(|name| Some((name, self.chosen(bench, name)?)));
         rules.min_by(|one, other| {
             self.measured[one.1]
@@ -96,17 +99,17 @@ impl OfWorkload {
 
 /// Returns the configurations that matter for a ranking: the cheapest measured one of each workload and its ties, the
 /// first by prediction, the chosen one, and the best heuristic.
-pub fn contenders(bench: &Bench) -> Result<Vec<usize>> {
+pub fn contenders(bench: &Measurements) -> Result<Vec<usize>> {
     const TIES_MAX: usize = 3;
     let mut all = Vec::new();
-    for of in OfWorkload::all(bench)? {
+    for of in WorkloadResults::all(bench)? {
         if of.measured.is_empty() {
             continue;
         }
-        let cheapest = of.cheapest();
-        let mut own = vec![cheapest, of.ranked_first()];
+        let cheapest = of.cheapest_measured();
+        let mut own = vec![cheapest, of.cheapest_predicted()];
         own.extend(of.chosen(bench, "chosen"));
-        own.extend(of.rule(bench).map(|it| it.1));
+        own.extend(of.best_heuristic(bench).map(|it| it.1));
         let is_tie = |at: &usize| of.measured[*at].is_tie(of.measured[cheapest]);
         own.extend((0..of.measured.len()).filter(is_tie).take(TIES_MAX));
         all.extend(own.into_iter().map(|it| of.at[it]));
@@ -116,16 +119,16 @@ pub fn contenders(bench: &Bench) -> Result<Vec<usize>> {
     Ok(all)
 }
 
-pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
+pub fn write(args: &SpaceModelArgs, bench: &Measurements) -> Result<()> {
     let predicted = predictions(bench)?;
-    let workloads = OfWorkload::all(bench)?;
+    let workloads = WorkloadResults::all(bench)?;
     let drawn = bench
         .all
         .iter()
-        .filter(|it| it.by.iter().any(|by| by == "drawn"))
+        .filter(|it| it.origins.iter().any(|by| by == "drawn"))
         .count();
     let mut text = format!(
-        "## What the model of subspaces predicts, beside larder\n\n{} hotels with the towns, postcodes, stars, kinds and rooms of French ones; {}; {} clients that each wait \
+        "## Predictions of the subspace model, and measurements\n\n{} hotels with the towns, postcodes, stars, kinds and rooms of French ones; {}; {} clients that each wait \
          for a reply. {} configurations, {drawn} of them drawn. Measured is processor time of the servers (INFO cpu) for one operation, the median of {} turns of {} s for each class and configuration, in rounds over the classes; of {} configurations between which a ranking decides of up to {} turns, in rounds over these, too. \
          Predicted is by the costs that `larder space calibrate` measured on the same servers just before, and by what SPACE.RECORD has seen of the classes.\n\n{}",
         args.hotels,
@@ -159,7 +162,7 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
 }
 
 /// Returns the speed of the machine, relative to the calibration.
-fn speeds(bench: &Bench) -> String {
+fn speeds(bench: &Measurements) -> String {
     let read_us = bench.read_us;
     let reads = bench.all.iter().flat_map(|it| &it.reads_us);
     let mut times: Vec<f64> = reads.map(|us| us / read_us).collect();
@@ -177,7 +180,7 @@ fn speeds(bench: &Bench) -> String {
     }
 }
 
-fn classes(text: &mut String, bench: &Bench, predicted: &[Predicted]) -> Result<()> {
+fn classes(text: &mut String, bench: &Measurements, predicted: &[PredictedCosts]) -> Result<()> {
     writeln!(
         text,
         "| class | measured us, median | least | most | mean error % | mean of predicted / measured |\n|---|---|---|---|---|---|"
@@ -189,7 +192,10 @@ fn classes(text: &mut String, bench: &Bench, predicted: &[Predicted]) -> Result<
             .iter()
             .zip(predicted)
             .filter_map(|(one, predicted)| {
-                Some((Median::of(&one.classes_us[at])?.us, predicted.classes[at]))
+                Some((
+                    Median::of_turns(&one.classes_us[at])?.us,
+                    predicted.classes[at],
+                ))
             });
         let pairs: Vec<(f64, f64)> = pairs.collect();
         let measured: Vec<f64> = pairs.iter().map(|it| it.0).collect();
@@ -222,7 +228,7 @@ fn classes(text: &mut String, bench: &Bench, predicted: &[Predicted]) -> Result<
     Ok(())
 }
 
-fn mixes(text: &mut String, workloads: &[OfWorkload]) -> Result<Vec<Series>> {
+fn mixes(text: &mut String, workloads: &[WorkloadResults]) -> Result<Vec<Series>> {
     writeln!(
         text,
         "| workload | mean error %, by classes | the mix itself: configurations | mean error % |\n|---|---|---|---|"
@@ -280,10 +286,10 @@ fn least(values: impl Iterator<Item = f64>) -> usize {
     all.map_or(0, |it| it.0)
 }
 
-fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<()> {
+fn choices(text: &mut String, bench: &Measurements, workloads: &[WorkloadResults]) -> Result<()> {
     writeln!(
         text,
-        "What the model ranks first of all with which the mix was measured, beside what was measured cheapest; and what `plan` chose, beside the best of the simple rules. Two tie if they differ by no more than \
+        "The configuration that the model ranks first among those with which the mix was measured, and the one measured as cheapest; then the choice of `plan`, and that of the best heuristic. Two tie if they differ by no more than \
          their spreads together; a spread is how far the middle half of the turns is apart, over the root of their number.\n"
     )?;
     writeln!(
@@ -295,7 +301,7 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
         if of.measured.is_empty() {
             continue;
         }
-        let (ranked, cheapest) = (of.ranked_first(), of.cheapest());
+        let (ranked, cheapest) = (of.cheapest_predicted(), of.cheapest_measured());
         let (of_ranked, of_cheapest) = (of.measured[ranked], of.measured[cheapest]);
         first += usize::from(ranked == cheapest);
         ties += usize::from(ranked != cheapest && of_ranked.is_tie(of_cheapest));
@@ -314,7 +320,9 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
             shown(cheapest),
             (of_ranked.us / of_cheapest.us - 1.0) * 100.0
         )?;
-        if let (Some(chosen), Some((name, rule))) = (of.chosen(bench, "chosen"), of.rule(bench)) {
+        if let (Some(chosen), Some((name, rule))) =
+            (of.chosen(bench, "chosen"), of.best_heuristic(bench))
+        {
             let (of_chosen, of_rule) = (of.measured[chosen], of.measured[rule]);
             let is_even = of_chosen.is_tie(of_rule);
             beats += usize::from(of_chosen.us < of_rule.us && !is_even);
@@ -334,15 +342,15 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
     let all = workloads.len();
     writeln!(
         text,
-        "\nThe cheapest is ranked first in {first} of {all}, and what ties with it in {ties} more ({}). \
-        What is chosen beats the best simple rule in {beats} of {all}, and ties with it in {even} more ({}).",
+        "\nThe cheapest is ranked first in {first} of {all}, and a configuration that ties with it in {ties} more ({}). \
+        The choice of `plan` beats the best heuristic in {beats} of {all}, and ties with it in {even} more ({}).",
         verdict(first + ties == all),
         verdict(beats + even == all)
     )?;
     Ok(())
 }
 
-fn lists(one: &Measured) -> String {
+fn lists(one: &MeasuredConfiguration) -> String {
     if one.lists.is_empty() {
         "none".to_owned()
     } else {
@@ -351,7 +359,7 @@ fn lists(one: &Measured) -> String {
 }
 
 /// Returns Kendall's rank correlation: 1 if both orders agree.
-fn tau(of: &OfWorkload) -> f64 {
+fn tau(of: &WorkloadResults) -> f64 {
     let (mut sum, mut pairs) = (0.0, 0.0);
     for one in 0..of.measured.len() {
         for other in 0..one {

@@ -1,6 +1,6 @@
-//! The grouping of members into the cells of [`Drawn`], which count draws.
+//! The grouping of members into the cells of [`DrawCounts`], which count draws.
 
-use super::{Cell, Drawing, Drawn};
+use super::{Cell, DrawCounts, Drawing};
 
 /// The minimum share of all draws in a cell, except for the last cell of the most popular fifth and the last cell of
 /// all.
@@ -10,11 +10,11 @@ const MASS: f64 = 0.01;
 #[derive(Clone, Debug)]
 pub struct Cells {
     of_member: Vec<u8>,
-    empty: Drawn,
+    empty: DrawCounts,
 }
 
 impl Cells {
-    pub fn of(drawing: &Drawing) -> Cells {
+    pub fn new(drawing: &Drawing) -> Cells {
         let (members, distribution) = (drawing.members, drawing.distribution);
         let exponent = distribution.exponent(members);
         let weight = |rank: u32| (f64::from(rank) + 1.0).powf(-exponent);
@@ -28,33 +28,33 @@ impl Cells {
                 cells.push(Cell {
                     first_rank: rank + 1,
                     last_rank: rank + 1,
-                    meant: 0.0,
+                    intended: 0.0,
                     drawn: 0,
                 });
             }
             let index = cells.len() - 1;
-            let member = distribution.ranked(members, rank);
+            let member = distribution.member_of_rank(members, rank);
             let share = weight(rank) / total;
             mass += share;
             cells[index].last_rank = rank + 1;
             if drawing.owns(member) {
-                cells[index].meant += share;
+                cells[index].intended += share;
             }
             of_member[member as usize] = u8::try_from(index).expect("about a hundred cells");
         }
         Cells {
             of_member,
-            empty: Drawn { cells },
+            empty: DrawCounts { cells },
         }
     }
 
     /// Returns the cells without any draws.
-    pub fn empty(&self) -> Drawn {
+    pub fn empty(&self) -> DrawCounts {
         self.empty.clone()
     }
 
     /// Counts a draw in cells that [`Cells::empty`] returned.
-    pub fn count(&self, drawn: &mut Drawn, member: u32) {
+    pub fn count(&self, drawn: &mut DrawCounts, member: u32) {
         let cell = self.of_member[member as usize];
         drawn.cells[usize::from(cell)].drawn += 1;
     }

@@ -73,7 +73,7 @@ pub fn split(distribution: Distribution, members: u32, speeds: &[f64]) -> Vec<Fr
         .map(|(ranks, mass)| {
             let mut own: Vec<u32> = ranks
                 .into_iter()
-                .map(|rank| distribution.ranked(members, rank))
+                .map(|rank| distribution.member_of_rank(members, rank))
                 .collect();
             own.sort_unstable();
             let mut owned = vec![0u64; (members as usize).div_ceil(64)];

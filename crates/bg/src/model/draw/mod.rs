@@ -9,11 +9,11 @@
 //!               └──► fragment::split ──► Alias (its own members)            several
 //! ```
 //!
-//! `cells` counts the draws in `drawn`, so that a run can report the deviation from the intended distribution.
+//! `cells` counts the draws in `draw_counts`, so that a run can report the deviation from the intended distribution.
 
 mod alias;
 mod cells;
-mod drawn;
+mod draw_counts;
 pub mod fragment;
 mod zipf;
 
@@ -25,7 +25,7 @@ use larder_types::Random;
 
 pub(crate) use alias::Alias;
 pub use cells::Cells;
-pub use drawn::{Cell, ChiSquare, Drawn, Share};
+pub use draw_counts::{Cell, ChiSquare, DrawCounts, Share};
 use fragment::Fragment;
 use zipf::Zipf;
 pub use zipf::{exponent_for, mass_of_top};
@@ -76,7 +76,7 @@ impl Distribution {
     }
 
     /// Converts a rank, from 0 for the most popular, to the member, and vice versa.
-    pub fn ranked(self, members: u32, rank: u32) -> u32 {
+    pub fn member_of_rank(self, members: u32, rank: u32) -> u32 {
         match self {
             Distribution::Latest(_) => members - 1 - rank,
             Distribution::Uniform | Distribution::Zipf(_) => rank,
@@ -107,7 +107,7 @@ impl FromStr for Distribution {
     fn from_str(text: &str) -> Result<Distribution, String> {
         let fail = |why: &str| {
             Err(format!(
-                "{text}: {why}; known are uniform, zipf, latest, and the latter two with :theta=0.27, :exponent=0.73 or :80/20"
+                "{text}: {why}; the distributions are uniform, zipf and latest; zipf and latest accept a skew such as :theta=0.27, :exponent=0.73 or :80/20"
             ))
         };
         let (name, skew) = text.split_once(':').unwrap_or((text, "theta=0.27"));
@@ -119,12 +119,12 @@ impl FromStr for Distribution {
         } else {
             skew.split_once('/').and_then(|(draws, members)| {
                 let (draws, members) = (number(draws)? / 100.0, number(members)? / 100.0);
-                let sound = 0.0 < members && members <= draws && draws < 1.0;
-                sound.then_some(Skew::Share { draws, members })
+                let is_valid = 0.0 < members && members <= draws && draws < 1.0;
+                is_valid.then_some(Skew::Share { draws, members })
             })
         };
         let Some(skew) = skew else {
-            return fail("no such skew");
+            return fail("the skew is invalid");
         };
         if !(0.0..=20.0).contains(&skew.exponent(1000)) {
             return fail("the exponent must be 0 to 20");
@@ -133,7 +133,7 @@ impl FromStr for Distribution {
             "uniform" if text == name => Ok(Distribution::Uniform),
             "zipf" => Ok(Distribution::Zipf(skew)),
             "latest" => Ok(Distribution::Latest(skew)),
-            _ => fail("no such distribution"),
+            _ => fail("the distribution is unknown"),
         }
     }
 }
@@ -157,7 +157,7 @@ enum Rank {
 
 impl Drawing {
     /// Draws among all members.
-    pub fn of_all(distribution: Distribution, members: u32) -> Drawing {
+    pub fn for_all_members(distribution: Distribution, members: u32) -> Drawing {
         let exponent = distribution.exponent(members);
         Drawing {
             members,
@@ -176,7 +176,7 @@ impl Drawing {
     }
 
     /// Draws among one client's members, with the relative frequencies of the complete distribution.
-    pub fn of_fragment(
+    pub fn for_fragment(
         distribution: Distribution,
         members: u32,
         fragment: Arc<Fragment>,
@@ -186,7 +186,7 @@ impl Drawing {
             .members()
             .iter()
             .map(|member| {
-                let rank = distribution.ranked(members, *member);
+                let rank = distribution.member_of_rank(members, *member);
                 (f64::from(rank) + 1.0).powf(-exponent)
             })
             .collect();
@@ -203,13 +203,13 @@ impl Drawing {
             (Rank::Alias(alias), Some(fragment)) => fragment.members()[alias.draw(random)],
             (Rank::Zipf(zipf), _) => self
                 .distribution
-                .ranked(self.members, zipf.draw(random) - 1),
+                .member_of_rank(self.members, zipf.draw(random) - 1),
             _ => random.below(self.members.into()) as u32,
         }
     }
 
     /// Draws any of the client's members uniformly.
-    pub fn any(&self, random: &mut Random) -> u32 {
+    pub fn draw_uniform(&self, random: &mut Random) -> u32 {
         match &self.fragment {
             Some(fragment) => fragment.members()[random.index(fragment.members().len())],
             None => random.below(self.members.into()) as u32,

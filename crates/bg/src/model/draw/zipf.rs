@@ -96,24 +96,24 @@ pub fn exponent_for(members: u32, top: f64, draws: f64) -> f64 {
 fn sum(ranks: f64, exponent: f64) -> f64 {
     const EXACT: u32 = 1000;
     let weight = |rank: f64| rank.powf(-exponent);
-    let whole = ranks.floor();
-    let part = (ranks - whole) * weight(whole + 1.0);
-    let exact = (whole as u32).min(EXACT);
+    let complete = ranks.floor();
+    let part = (ranks - complete) * weight(complete + 1.0);
+    let exact = (complete as u32).min(EXACT);
     let head: f64 = (1..=exact).map(|rank| weight(rank.into())).sum();
-    if whole <= f64::from(EXACT) {
+    if complete <= f64::from(EXACT) {
         return head + part;
     }
     let from = f64::from(EXACT);
     let zipf = Zipf {
-        members: whole,
+        members: complete,
         exponent,
         low: 0.0,
         high: 0.0,
         sure: 0.0,
     };
     let slope = |rank: f64| -exponent * rank.powf(-exponent - 1.0);
-    head + zipf.integral(whole) - zipf.integral(from)
-        + (weight(whole) - weight(from)) / 2.0
-        + (slope(whole) - slope(from)) / 12.0
+    head + zipf.integral(complete) - zipf.integral(from)
+        + (weight(complete) - weight(from)) / 2.0
+        + (slope(complete) - slope(from)) / 12.0
         + part
 }

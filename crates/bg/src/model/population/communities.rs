@@ -63,7 +63,7 @@ impl Communities {
     }
 
     /// Returns the index of a member's community.
-    pub fn of(&self, member: u32) -> usize {
+    pub fn community_of(&self, member: u32) -> usize {
         self.places[member as usize].0 as usize
     }
 

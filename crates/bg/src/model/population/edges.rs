@@ -47,15 +47,15 @@ pub fn read(path: &Path) -> Result<Graph, String> {
             (Some(one), Some(other)) => edges.push((one, other)),
             _ => {
                 return Err(fail(&format_args!(
-                    "line {number} is no two numbers: {text}"
+                    "line {number} does not contain two numbers: {text}"
                 )));
             }
         }
     }
-    renumbered(&edges).map_err(|why| fail(&why))
+    renumber(&edges).map_err(|why| fail(&why))
 }
 
-fn renumbered(edges: &[(u64, u64)]) -> Result<Graph, String> {
+fn renumber(edges: &[(u64, u64)]) -> Result<Graph, String> {
     let mut names: Vec<u64> = edges
         .iter()
         .flat_map(|(one, other)| [*one, *other])
@@ -69,7 +69,7 @@ fn renumbered(edges: &[(u64, u64)]) -> Result<Graph, String> {
         .map(|(one, other)| (number(*one), number(*other)))
         .collect();
     match members {
-        0 => Err("no friendship".to_owned()),
+        0 => Err("the file contains no friendships".to_owned()),
         _ => Ok(Graph::new(members, &edges)),
     }
 }

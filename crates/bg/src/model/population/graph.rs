@@ -33,7 +33,7 @@ impl Graph {
         }
         starts.pop();
         let mut graph = Graph { starts, friends };
-        graph.keep_each_once();
+        graph.deduplicate();
         graph
     }
 
@@ -55,7 +55,7 @@ impl Graph {
         self.starts[member as usize] as usize..self.starts[member as usize + 1] as usize
     }
 
-    fn keep_each_once(&mut self) {
+    fn deduplicate(&mut self) {
         let mut kept = 0;
         let mut begin = 0;
         for member in 0..self.members() {

@@ -86,7 +86,7 @@ impl Default for Population {
 /// The reason why a population is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Impossible {
+pub enum PopulationError {
     NoMembers,
     OddFriends {
         friends: u32,
@@ -116,31 +116,31 @@ pub enum Impossible {
     },
 }
 
-impl fmt::Display for Impossible {
+impl fmt::Display for PopulationError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Impossible::NoMembers => write!(out, "--members 0: there must be one at least"),
-            Impossible::OddFriends { friends } => write!(
+            PopulationError::NoMembers => write!(out, "--members 0: must be at least 1"),
+            PopulationError::OddFriends { friends } => write!(
                 out,
-                "--friends {friends}: must be even, half of them on each side of the ring"
+                "--friends {friends}: must be even, because half of the friends are on each side of the ring"
             ),
-            Impossible::TooFewMembers {
+            PopulationError::TooFewMembers {
                 members,
                 friends,
                 invitations,
             } if *invitations == 0 => write!(
                 out,
-                "--friends {friends}: must be fewer than --members {members}; take fewer friends or more members"
+                "--friends {friends}: must be less than --members {members}"
             ),
-            Impossible::TooFewMembers {
+            PopulationError::TooFewMembers {
                 members,
                 friends,
                 invitations,
             } => write!(
                 out,
-                "--friends {friends} --invitations {invitations}: the friends and twice the invitations must be fewer than --members {members}"
+                "--friends {friends} --invitations {invitations}: friends plus twice the invitations must be less than --members {members}"
             ),
-            Impossible::SmallCommunity {
+            PopulationError::SmallCommunity {
                 client,
                 clients,
                 members,
@@ -148,40 +148,40 @@ impl fmt::Display for Impossible {
                 invitations,
             } => write!(
                 out,
-                "--friends {friends} --invitations {invitations}: client {client} of {clients} acts for {members} members, and the friends and twice the invitations must be fewer; take fewer clients, friends or invitations, or more --members"
+                "--friends {friends} --invitations {invitations}: friends plus twice the invitations must be less than the {members} members of client {client} of {clients}; use fewer clients, friends or invitations, or more --members"
             ),
-            Impossible::GraphSize { members, graph } => write!(
+            PopulationError::GraphSize { members, graph } => write!(
                 out,
-                "--members {members}: the friendships are of {graph} members"
+                "--members {members}: the friendship graph has {graph} members"
             ),
-            Impossible::TooManyResources { members, resources } => write!(
+            PopulationError::TooManyResources { members, resources } => write!(
                 out,
-                "--resources {resources}: {members} members with as many each are more than 2^48"
+                "--resources {resources}: the total for {members} members exceeds 2^48"
             ),
         }
     }
 }
 
-impl std::error::Error for Impossible {}
+impl std::error::Error for PopulationError {}
 
 impl Population {
     /// Checks the parameters.
     ///
     /// # Errors
     ///
-    /// [`Impossible`]: the other methods must not be called.
-    pub fn check(&self) -> Result<(), Impossible> {
+    /// [`PopulationError`]: the other methods must not be called.
+    pub fn check(&self) -> Result<(), PopulationError> {
         let (members, friends, invitations) = (self.members, self.friends, self.invitations);
         if members == 0 {
-            return Err(Impossible::NoMembers);
+            return Err(PopulationError::NoMembers);
         }
         let friends = match &self.friendships {
             Friendships::Lattice if friends % 2 == 1 => {
-                return Err(Impossible::OddFriends { friends });
+                return Err(PopulationError::OddFriends { friends });
             }
             Friendships::Lattice => friends,
             Friendships::Graph(graph) if graph.members() != members => {
-                return Err(Impossible::GraphSize {
+                return Err(PopulationError::GraphSize {
                     members,
                     graph: graph.members(),
                 });
@@ -189,7 +189,7 @@ impl Population {
             Friendships::Graph(_) => 0,
         };
         if u64::from(friends) + 2 * u64::from(invitations) >= u64::from(members) {
-            return Err(Impossible::TooFewMembers {
+            return Err(PopulationError::TooFewMembers {
                 members,
                 friends,
                 invitations,
@@ -199,7 +199,7 @@ impl Population {
             let clients = communities.sizes().len();
             for (index, own) in communities.sizes().enumerate() {
                 if u64::from(friends) + 2 * u64::from(invitations) >= u64::from(own) {
-                    return Err(Impossible::SmallCommunity {
+                    return Err(PopulationError::SmallCommunity {
                         client: index + 1,
                         clients,
                         members: own,
@@ -210,7 +210,7 @@ impl Population {
             }
         }
         if u64::from(members) * u64::from(self.resources) > 1 << 48 {
-            return Err(Impossible::TooManyResources {
+            return Err(PopulationError::TooManyResources {
                 members,
                 resources: self.resources,
             });
@@ -352,7 +352,7 @@ impl Population {
     }
 
     fn share_community(&self, one: u32, other: u32) -> bool {
-        let same = |it: &Arc<Communities>| it.of(one) == it.of(other);
+        let same = |it: &Arc<Communities>| it.community_of(one) == it.community_of(other);
         self.communities.as_ref().is_none_or(same)
     }
 

@@ -40,7 +40,8 @@ impl Walls {
     /// Returns the resources on a member's wall, highest number first.
     pub fn descending(&self, member: u32) -> impl Iterator<Item = u64> + '_ {
         let community = self.population.communities.as_ref();
-        let shifts = &self.shifts[community.map_or(0, |communities| communities.of(member))];
+        let shifts =
+            &self.shifts[community.map_or(0, |communities| communities.community_of(member))];
         let (ring, place): (Ring<'_>, u32) = self.population.ring(member);
         // A creator at a higher place than the member comes first: it is reached around the ring, and places are in the
         // order of the numbers.

@@ -27,18 +27,19 @@ pub fn graph(members: u32, friends: u32, share: f64, top: f64, seed: u64) -> Res
     let (mut low, mut high) = (0.0, 12.0);
     for _ in 0..40 {
         let exponent = f64::midpoint(low, high);
-        let kept = draws_for(&bins, exponent, friends).map(|(_, kept)| kept);
+        let remaining = draws_for(&bins, exponent, friends).map(|(_, remaining)| remaining);
         // If this number of friends is impossible, popular members are already friends of all others: the exponent is
         // too high.
-        match kept {
-            Some(kept) if kept < share => low = exponent,
+        match remaining {
+            Some(remaining) if remaining < share => low = exponent,
             _ => high = exponent,
         }
     }
-    let found = draws_for(&bins, low, friends).filter(|(_, kept)| (kept - share).abs() < 0.02);
+    let found =
+        draws_for(&bins, low, friends).filter(|(_, remaining)| (remaining - share).abs() < 0.02);
     let Some((draws, _)) = found else {
         return Err(format!(
-            "--friendships zipf: no {members} members have {friends} friends in the mean with {} % of them on {} %",
+            "--friendships zipf: a graph of {members} members with {friends} friends on average cannot give {} % of the friendships to {} % of the members",
             share * 100.0,
             top * 100.0
         ));
@@ -87,7 +88,7 @@ fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(
         .collect();
     let total: f64 = weights.iter().map(|(weight, size, _)| weight * size).sum();
     // The number of ends of remaining pairs, for all members and for the top.
-    let kept = |draws: f64| {
+    let remaining = |draws: f64| {
         let (mut all, mut top) = (0.0, 0.0);
         for (one, ones, is_top) in &weights {
             let of_one: f64 = weights
@@ -104,12 +105,12 @@ fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(
     };
     let goal = f64::from(friends);
     let (mut low, mut high) = (0.0, members * goal * 1000.0);
-    if kept(high).0 < goal {
+    if remaining(high).0 < goal {
         return None;
     }
     for _ in 0..50 {
         let middle = f64::midpoint(low, high);
-        if kept(middle).0 < goal {
+        if remaining(middle).0 < goal {
             low = middle
         } else {
             high = middle
@@ -117,5 +118,5 @@ fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(
     }
     // Most graphs need few draws beyond their friendships. More than ten times as many mean that some member is a
     // friend of all others.
-    (high < members * goal * 5.0).then(|| (high, kept(high).1))
+    (high < members * goal * 5.0).then(|| (high, remaining(high).1))
 }

@@ -17,7 +17,7 @@ const SHARDS: usize = 256;
 
 /// The comments of all resources. Resources in their initial state use no memory.
 pub struct Comments {
-    at_start: u64,
+    initial: u64,
     shards: Box<[Mutex<HashMap<u64, Thread>>]>,
 }
 
@@ -33,38 +33,38 @@ struct Thread {
 impl Comments {
     pub fn new(population: &Population) -> Comments {
         Comments {
-            at_start: population.comments.into(),
+            initial: population.comments.into(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         }
     }
 
     /// Returns a number for a new comment. The caller then calls [`posted`](Self::posted) or [`retire`](Self::retire),
     /// or neither if the data store rejects the comment.
-    pub fn number(&self, resource: u64) -> u64 {
-        self.with(resource, |thread| {
+    pub fn next_number(&self, resource: u64) -> u64 {
+        self.update_thread(resource, |thread| {
             thread.next += 1;
             thread.next - 1
         })
     }
 
-    pub fn posted(&self, resource: u64, comment: u64) {
-        self.with(resource, |thread| thread.known.push(comment));
+    pub fn add(&self, resource: u64, comment: u64) {
+        self.update_thread(resource, |thread| thread.known.push(comment));
     }
 
     /// Returns whether there is a comment to delete.
-    pub fn has(&self, resource: u64) -> bool {
+    pub fn has_any(&self, resource: u64) -> bool {
         match self.shard(resource).get(&resource) {
             Some(thread) => !thread.known.is_empty(),
-            None => self.at_start > 0,
+            None => self.initial > 0,
         }
     }
 
     /// Takes a comment for deletion. [`posted`](Self::posted) puts it back.
     pub fn take(&self, resource: u64, random: &mut Random) -> Option<u64> {
-        if !self.has(resource) {
+        if !self.has_any(resource) {
             return None;
         }
-        self.with(resource, |thread| match thread.known.len() {
+        self.update_thread(resource, |thread| match thread.known.len() {
             0 => None,
             size => Some(thread.known.swap_remove(random.index(size))),
         })
@@ -72,24 +72,24 @@ impl Comments {
 
     /// Records that the outcome of adding (or deleting) this comment will never be known.
     pub fn retire(&self, resource: u64, comment: u64, put: bool) {
-        self.with(resource, |thread| thread.retired.push((comment, put)));
+        self.update_thread(resource, |thread| thread.retired.push((comment, put)));
     }
 
-    pub(super) fn changes(&self, tell: &mut dyn FnMut(Change)) {
+    pub(super) fn visit_changes(&self, visit: &mut dyn FnMut(Change)) {
         for shard in &self.shards {
-            let shard = shard.lock().expect("nobody panics within");
+            let shard = shard.lock().expect("no panic while locked");
             let mut resources: Vec<_> = shard.iter().collect();
             resources.sort_unstable_by_key(|(resource, _)| **resource);
             for (resource, thread) in resources {
-                self.changes_of(*resource, thread, tell);
+                self.visit_changes_of(*resource, thread, visit);
             }
         }
     }
 
-    fn changes_of(&self, resource: u64, thread: &Thread, tell: &mut dyn FnMut(Change)) {
-        let mut tell = |element, put, certain| {
-            tell(Change {
-                item: Kind::Comments.of(resource),
+    fn visit_changes_of(&self, resource: u64, thread: &Thread, visit: &mut dyn FnMut(Change)) {
+        let mut visit = |element, put, certain| {
+            visit(Change {
+                item: Kind::Comments.item(resource),
                 element,
                 put,
                 certain,
@@ -100,22 +100,22 @@ impl Comments {
         let mut now = thread.known.clone();
         now.extend(deleting.map(|(comment, _)| *comment));
         now.sort_unstable();
-        for comment in now.iter().filter(|comment| **comment >= self.at_start) {
-            tell(*comment, true, true);
+        for comment in now.iter().filter(|comment| **comment >= self.initial) {
+            visit(*comment, true, true);
         }
-        for comment in (0..self.at_start).filter(|comment| now.binary_search(comment).is_err()) {
-            tell(comment, false, true);
+        for comment in (0..self.initial).filter(|comment| now.binary_search(comment).is_err()) {
+            visit(comment, false, true);
         }
         for (comment, put) in &thread.retired {
-            tell(*comment, *put, false);
+            visit(*comment, *put, false);
         }
     }
 
-    fn with<T>(&self, resource: u64, change: impl FnOnce(&mut Thread) -> T) -> T {
+    fn update_thread<T>(&self, resource: u64, change: impl FnOnce(&mut Thread) -> T) -> T {
         let mut shard = self.shard(resource);
         change(shard.entry(resource).or_insert_with(|| Thread {
-            next: self.at_start,
-            known: (0..self.at_start).collect(),
+            next: self.initial,
+            known: (0..self.initial).collect(),
             retired: Vec::new(),
         }))
     }
@@ -123,6 +123,6 @@ impl Comments {
     fn shard(&self, resource: u64) -> MutexGuard<'_, HashMap<u64, Thread>> {
         self.shards[resource as usize % SHARDS]
             .lock()
-            .expect("nobody panics within")
+            .expect("no panic while locked")
     }
 }

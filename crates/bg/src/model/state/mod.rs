@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use comments::Comments;
-pub use posts::{Expected, Post, Posts};
+pub use posts::{FeedExpectation, Post, Posts};
 pub use relations::{Change, Relation, Relations};
 
 use crate::model::population::Population;
@@ -49,7 +49,7 @@ struct Member {
 }
 
 /// A held member. Dropping it releases the member.
-pub struct Hold<'a> {
+pub struct MemberGuard<'a> {
     state: &'a State,
     member: u32,
 }
@@ -70,12 +70,12 @@ impl State {
     }
 
     /// Returns `None` if another thread holds the member.
-    pub fn hold(&self, member: u32) -> Option<Hold<'_>> {
+    pub fn try_lock(&self, member: u32) -> Option<MemberGuard<'_>> {
         let held = &self.members[member as usize].held;
         if held.load(Ordering::Relaxed) || held.swap(true, Ordering::Acquire) {
             return None;
         }
-        Some(Hold {
+        Some(MemberGuard {
             state: self,
             member,
         })
@@ -96,33 +96,33 @@ impl State {
         &self.walls
     }
 
-    /// Passes to `tell` all certain and possible differences from the population. No thread may act meanwhile.
-    pub fn changes(&self, tell: &mut dyn FnMut(Change)) {
+    /// Passes to `visit` all certain and possible differences from the population. No thread may act meanwhile.
+    pub fn visit_changes(&self, visit: &mut dyn FnMut(Change)) {
         for (member, known) in (0..).zip(&self.members) {
             let relations = known.relations.lock().expect("no holder panics");
             if let Some(relations) = &*relations {
-                relations.changes(&self.population, member, tell);
+                relations.visit_changes(&self.population, member, visit);
             }
         }
-        self.comments.changes(tell);
+        self.comments.visit_changes(visit);
     }
 }
 
-impl<'a> Hold<'a> {
+impl<'a> MemberGuard<'a> {
     pub fn member(&self) -> u32 {
         self.member
     }
 
     /// Returns the relations of the held member. The guard must not be kept across an await.
-    pub fn relations(&self) -> Known<'a> {
+    pub fn relations(&self) -> RelationsGuard<'a> {
         let mut known = self.state.members[self.member as usize]
             .relations
             .lock()
             .expect("no holder panics");
         known.get_or_insert_with(|| {
-            Box::new(Relations::at_start(&self.state.population, self.member))
+            Box::new(Relations::initial(&self.state.population, self.member))
         });
-        Known(known)
+        RelationsGuard(known)
     }
 
     /// Returns whether there is a pending invitation, or a friend to thaw. Does not allocate a state of its own for a
@@ -133,7 +133,7 @@ impl<'a> Hold<'a> {
             .lock()
             .expect("no holder panics");
         match (&*known, relation) {
-            (Some(relations), _) => !relations.with(relation).is_empty(),
+            (Some(relations), _) => !relations.members_with(relation).is_empty(),
             (None, Relation::Friend) => self.state.population.friend_count(self.member) > 0,
             (None, Relation::Inviter) => self
                 .state
@@ -152,7 +152,7 @@ impl<'a> Hold<'a> {
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for MemberGuard<'_> {
     fn drop(&mut self) {
         self.state.members[self.member as usize]
             .held
@@ -161,18 +161,22 @@ impl Drop for Hold<'_> {
 }
 
 /// The relations of a held member.
-pub struct Known<'a>(MutexGuard<'a, Option<Box<Relations>>>);
+pub struct RelationsGuard<'a>(MutexGuard<'a, Option<Box<Relations>>>);
 
-impl std::ops::Deref for Known<'_> {
+impl std::ops::Deref for RelationsGuard<'_> {
     type Target = Relations;
 
     fn deref(&self) -> &Relations {
-        self.0.as_ref().expect("made when it was first asked for")
+        self.0
+            .as_ref()
+            .expect("initialized by MemberGuard::relations")
     }
 }
 
-impl std::ops::DerefMut for Known<'_> {
+impl std::ops::DerefMut for RelationsGuard<'_> {
     fn deref_mut(&mut self) -> &mut Relations {
-        self.0.as_mut().expect("made when it was first asked for")
+        self.0
+            .as_mut()
+            .expect("initialized by MemberGuard::relations")
     }
 }

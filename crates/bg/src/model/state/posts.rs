@@ -40,8 +40,8 @@ struct Author {
 }
 
 /// The posts that a view starting now must show and may show.
-pub struct Expected {
-    must: Vec<Post>,
+pub struct FeedExpectation {
+    required: Vec<Post>,
     /// Friends and uncertain friends, ascending.
     authors: Vec<u32>,
 }
@@ -55,7 +55,7 @@ impl Posts {
     }
 
     /// Returns the next post of a member, which must be held.
-    pub fn next(&self, author: u32) -> Post {
+    pub fn next_post(&self, author: u32) -> Post {
         let time = self.time.fetch_add(1, Ordering::Relaxed);
         let mut posts = self.lock(author);
         posts.times.push(time);
@@ -66,13 +66,13 @@ impl Posts {
         }
     }
 
-    pub fn acknowledged(&self, post: Post) {
+    pub fn acknowledge(&self, post: Post) {
         self.lock(post.author).acknowledged = Some(post.number);
     }
 
     /// Returns the expectations for a view. Must be called before the view begins.
-    pub fn expected(&self, relations: &Relations) -> Expected {
-        let friends = relations.with(Relation::Friend);
+    pub fn expectation(&self, relations: &Relations) -> FeedExpectation {
+        let friends = relations.members_with(Relation::Friend);
         let last = |author: &u32| {
             let posts = self.lock(*author);
             let number = posts.acknowledged?;
@@ -84,8 +84,8 @@ impl Posts {
         };
         let mut authors: Vec<u32> = friends.iter().copied().chain(relations.retired()).collect();
         authors.sort_unstable();
-        Expected {
-            must: friends.iter().filter_map(last).collect(),
+        FeedExpectation {
+            required: friends.iter().filter_map(last).collect(),
             authors,
         }
     }
@@ -94,7 +94,7 @@ impl Posts {
     /// here.
     pub fn explains(
         &self,
-        expected: &Expected,
+        expected: &FeedExpectation,
         shown: &[Post],
         top: u32,
         owns: impl Fn(u32) -> bool,
@@ -117,7 +117,7 @@ impl Posts {
             && sorted
             && shown.iter().all(real)
             && !expected
-                .must
+                .required
                 .iter()
                 .filter(|post| owns(post.author))
                 .any(|post| missed(&post))
@@ -126,6 +126,6 @@ impl Posts {
     fn lock(&self, member: u32) -> MutexGuard<'_, Author> {
         self.members[member as usize]
             .lock()
-            .expect("nobody panics within")
+            .expect("no panic while locked")
     }
 }

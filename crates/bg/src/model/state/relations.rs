@@ -37,7 +37,7 @@ pub struct Change {
 
 impl Change {
     /// Returns the changes in the lists of `member` if its relation to `other` changes from `before` to `after`.
-    pub fn of(
+    pub fn for_relation(
         member: u32,
         other: u32,
         before: Relation,
@@ -50,7 +50,7 @@ impl Change {
         .into_iter()
         .filter(move |(_, relation)| (before == *relation) != (after == *relation))
         .map(move |(kind, relation)| Change {
-            item: kind.of(member.into()),
+            item: kind.item(member.into()),
             element: other.into(),
             put: after == relation,
             certain: true,
@@ -64,19 +64,19 @@ pub struct Relations {
     friends: Vec<u32>,
     inviters: Vec<u32>,
     invited: Vec<u32>,
-    retired: Vec<Retired>,
+    retired: Vec<RetiredPair>,
 }
 
 /// A pair whose last write has an unknown outcome.
 #[derive(Clone, Copy, Debug)]
-struct Retired {
+struct RetiredPair {
     other: u32,
     before: Relation,
     after: Relation,
 }
 
 impl Relations {
-    pub fn at_start(population: &Population, member: u32) -> Relations {
+    pub fn initial(population: &Population, member: u32) -> Relations {
         Relations {
             friends: population.friends_of(member).collect(),
             inviters: population.inviters_of(member).collect(),
@@ -86,7 +86,7 @@ impl Relations {
     }
 
     /// Returns the members with one relation, unordered; none for [`Relation::None`].
-    pub fn with(&self, relation: Relation) -> &[u32] {
+    pub fn members_with(&self, relation: Relation) -> &[u32] {
         match relation {
             Relation::None => &[],
             Relation::Friend => &self.friends,
@@ -96,7 +96,7 @@ impl Relations {
     }
 
     /// Returns whether the pair is related or retired.
-    pub fn knows(&self, other: u32) -> bool {
+    pub fn is_related(&self, other: u32) -> bool {
         self.friends.contains(&other)
             || self.inviters.contains(&other)
             || self.invited.contains(&other)
@@ -123,22 +123,27 @@ impl Relations {
     /// Records that the relation to `other` was `before`, and may or may not become `after`, now or later.
     pub fn retire(&mut self, other: u32, before: Relation, after: Relation) {
         self.set(other, before, Relation::None);
-        self.retired.push(Retired {
+        self.retired.push(RetiredPair {
             other,
             before,
             after,
         });
     }
 
-    /// Passes all differences from the population to `tell`.
-    pub fn changes(&self, population: &Population, member: u32, tell: &mut dyn FnMut(Change)) {
+    /// Passes all differences from the population to `visit`.
+    pub fn visit_changes(
+        &self,
+        population: &Population,
+        member: u32,
+        visit: &mut dyn FnMut(Change),
+    ) {
         for (kind, relation) in [
             (Kind::Friends, Relation::Friend),
             (Kind::Invitations, Relation::Inviter),
         ] {
-            let kept = self.retired.iter().filter(|pair| pair.before == relation);
-            let mut now: Vec<u32> = self.with(relation).to_vec();
-            now.extend(kept.map(|pair| pair.other));
+            let retired_here = self.retired.iter().filter(|pair| pair.before == relation);
+            let mut now: Vec<u32> = self.members_with(relation).to_vec();
+            now.extend(retired_here.map(|pair| pair.other));
             let mut start: Vec<u32> = match relation {
                 Relation::Friend => population.friends_of(member).collect(),
                 _ => population.inviters_of(member).collect(),
@@ -147,10 +152,13 @@ impl Relations {
             start.sort_unstable();
             let missing = |of: &[u32], other| of.binary_search(other).is_err();
             let put = now.iter().filter(|other| missing(&start, other));
-            let gone = start.iter().filter(|other| missing(&now, other));
-            for (other, put) in put.map(|it| (it, true)).chain(gone.map(|it| (it, false))) {
-                tell(Change {
-                    item: kind.of(member.into()),
+            let removed_members = start.iter().filter(|other| missing(&now, other));
+            for (other, put) in put
+                .map(|it| (it, true))
+                .chain(removed_members.map(|it| (it, false)))
+            {
+                visit(Change {
+                    item: kind.item(member.into()),
                     element: (*other).into(),
                     put,
                     certain: true,
@@ -158,8 +166,8 @@ impl Relations {
             }
         }
         for pair in &self.retired {
-            for change in Change::of(member, pair.other, pair.before, pair.after) {
-                tell(Change {
+            for change in Change::for_relation(member, pair.other, pair.before, pair.after) {
+                visit(Change {
                     certain: false,
                     ..change
                 });

@@ -22,7 +22,7 @@ fn write(out: &mut String, value: &Value, depth: usize) {
             let members = members.iter().map(|(name, member)| (Some(name), member));
             block(out, ['{', '}'], members, depth);
         }
-        Value::Array(entries) if depth < DEPTH && entries.iter().any(holds_several) => {
+        Value::Array(entries) if depth < DEPTH && entries.iter().any(is_container) => {
             let entries = entries.iter().map(|entry| (None, entry));
             block(out, ['[', ']'], entries, depth);
         }
@@ -53,7 +53,7 @@ fn block<'a>(
     out.push(ends[1]);
 }
 
-fn holds_several(value: &Value) -> bool {
+fn is_container(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::lines;
 
     #[test]
-    fn an_experiment_an_action_and_a_second_are_a_line_each() {
+    fn each_experiment_action_and_second_has_its_own_line() {
         let value = json!({
             "format": "x\"y",
             "notes": [],

@@ -14,9 +14,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::rate::{self, End, Over, Plan, Purpose, Rating, Spread};
+use crate::rate::{self, LoadUnit, Plan, Purpose, Rating, RatingOutcome, Spread};
 use crate::verdict::agreement::Verdict;
-use crate::verdict::measure::{ActionMeasured, Effort, Measured};
+use crate::verdict::measure::{ActionMeasurements, Effort, Measurements};
 
 mod lines;
 mod machine;
@@ -49,7 +49,7 @@ pub struct Report {
     /// Duration of the confirming experiment.
     pub confirm_seconds: f64,
     pub warmup_seconds: f64,
-    pub end: Ended,
+    pub end: ReportOutcome,
     /// The reason for a failure.
     pub why: Option<String>,
     /// Zero if no load meets the agreement or the search did not complete.
@@ -62,35 +62,35 @@ pub struct Report {
     /// Warnings that the load generator was short of processor time, or that other processes used it.
     pub warnings: Vec<String>,
     /// In the order of execution.
-    pub experiments: Vec<Row>,
+    pub experiments: Vec<ExperimentRow>,
     /// Number in `experiments`, from 1, of the experiment that confirmed the rating, or of the last one if none did.
     pub shown: usize,
     /// The complete measurements of that experiment.
-    pub measured: Option<Measured>,
+    pub measured: Option<Measurements>,
 }
 
 /// The outcome of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ended {
+pub enum ReportOutcome {
     Rated,
     Interrupted,
     Failed,
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ReportOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Ended::Rated => "rated",
-            Ended::Interrupted => "interrupted",
-            Ended::Failed => "failed",
+            ReportOutcome::Rated => "rated",
+            ReportOutcome::Interrupted => "interrupted",
+            ReportOutcome::Failed => "failed",
         })
     }
 }
 
 /// The summary of an experiment. Latencies are in microseconds, of all calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct ExperimentRow {
     pub number: usize,
     pub load: u64,
     pub purpose: Purpose,
@@ -122,10 +122,10 @@ pub struct Row {
     pub processors_stolen: Option<f64>,
 }
 
-impl Row {
-    pub fn new(number: usize, experiment: &rate::Experiment) -> Row {
+impl ExperimentRow {
+    pub fn new(number: usize, experiment: &rate::Experiment) -> ExperimentRow {
         let measured = &experiment.measured;
-        let mut all = ActionMeasured::new();
+        let mut all = ActionMeasurements::new();
         measured.actions.iter().for_each(|one| all.add(one));
         let quantile = |share| all.latency.value_at_quantile(share) as f64 / 1e3;
         let reads = measured.reads.as_ref();
@@ -133,7 +133,7 @@ impl Row {
         let processors = |time: fn(&Effort) -> Option<Duration>| {
             Some(time(measured.effort.as_ref()?)?.as_secs_f64() / seconds)
         };
-        Row {
+        ExperimentRow {
             number,
             load: experiment.load,
             purpose: experiment.purpose,
@@ -162,18 +162,18 @@ impl Row {
     }
 }
 
-fn warnings(shown: Option<&Measured>, rating: &Rating) -> Vec<String> {
+fn warnings(shown: Option<&Measurements>, rating: &Rating) -> Vec<String> {
     let drifted = shown.and_then(|shown| shown.delivered().warning());
-    let short = shown.and_then(Measured::short_of);
+    let short = shown.and_then(Measurements::generator_warning);
     let mut warnings: Vec<String> = drifted.into_iter().chain(short).collect();
     // A disturbance during the search may have led it astray, even if the last trial was not disturbed.
     let disturbed = rating.experiments.iter().enumerate();
     let disturbed: Vec<(usize, String)> = disturbed
-        .filter_map(|(index, one)| Some((index + 1, one.measured.disturbed()?)))
+        .filter_map(|(index, one)| Some((index + 1, one.measured.disturbance_warning()?)))
         .collect();
     if let Some((number, why)) = disturbed.last() {
         warnings.push(format!(
-            "{} of {} trials were disturbed; in number {number} {why}",
+            "{} of {} trials were disturbed; in trial {number}, {why}",
             disturbed.len(),
             rating.experiments.len()
         ));
@@ -187,9 +187,9 @@ impl Report {
         let shown = rating.confirmed.or(last);
         let measured = shown.map(|index| rating.experiments[index].measured.clone());
         let (end, why) = match &rating.end {
-            End::Rated => (Ended::Rated, None),
-            End::Interrupted => (Ended::Interrupted, None),
-            End::Failed(why) => (Ended::Failed, Some(why.clone())),
+            RatingOutcome::Rated => (ReportOutcome::Rated, None),
+            RatingOutcome::Interrupted => (ReportOutcome::Interrupted, None),
+            RatingOutcome::Failed(why) => (ReportOutcome::Failed, Some(why.clone())),
         };
         let rows = rating.experiments.iter().enumerate();
         Report {
@@ -207,7 +207,7 @@ impl Report {
             notes: rating.notes.clone(),
             warnings: warnings(measured.as_ref(), rating),
             experiments: rows
-                .map(|(index, experiment)| Row::new(index + 1, experiment))
+                .map(|(index, experiment)| ExperimentRow::new(index + 1, experiment))
                 .collect(),
             shown: shown.map_or(0, |index| index + 1),
             measured,
@@ -227,14 +227,14 @@ impl Report {
     /// The text is not a report of a rating.
     pub fn read(text: &str) -> Result<Report, String> {
         let value: Value =
-            serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
+            serde_json::from_str(text).map_err(|why| format!("not valid JSON: {why}"))?;
         match value["format"].as_str() {
             Some(FORMAT) => {}
-            Some(other) => return Err(format!("its format is {other}, and not {FORMAT}")),
-            None => return Err(format!("it is no {FORMAT}: it names no format")),
+            Some(other) => return Err(format!("the format is {other} instead of {FORMAT}")),
+            None => return Err(format!("not a {FORMAT} report: JSON without a format name")),
         }
         let mut report: Report =
-            serde_json::from_value(value).map_err(|why| format!("it is no {FORMAT}: {why}"))?;
+            serde_json::from_value(value).map_err(|why| format!("not a {FORMAT} report: {why}"))?;
         let seconds = |seconds| Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string());
         report.plan.trial = seconds(report.trial_seconds)?;
         report.plan.warmup = seconds(report.warmup_seconds)?;
@@ -243,9 +243,9 @@ impl Report {
 
     /// Returns the unit of a load: `threads` or `actions/s offered`.
     pub(crate) fn unit(&self) -> &'static str {
-        match self.plan.over {
-            Over::Threads => "threads",
-            Over::Rate => "actions/s offered",
+        match self.plan.load_unit {
+            LoadUnit::Threads => "threads",
+            LoadUnit::Rate => "actions/s offered",
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::stores::postgres::{ProfileRow, Raw, member, number};
 /// The size that means absent bytes, as opposed to empty ones.
 const ABSENT: u32 = u32::MAX;
 
-pub fn of_profile(row: &ProfileRow) -> Vec<u8> {
+pub fn encode_profile(row: &ProfileRow) -> Vec<u8> {
     let mut entry = Vec::with_capacity(2048 + row.image().map_or(0, <[u8]>::len));
     entry.extend(row.friends.to_le_bytes());
     entry.extend(row.invitations.unwrap_or_default().to_le_bytes());
@@ -19,13 +19,13 @@ pub fn of_profile(row: &ProfileRow) -> Vec<u8> {
     entry
 }
 
-pub fn profile(
+pub fn decode_profile(
     entry: &[u8],
     population: &Population,
     owner: u32,
     is_own: bool,
 ) -> Result<Profile, Failure> {
-    let mut entry = Entry(entry);
+    let mut entry = EntryReader(entry);
     let mut profile = Profile {
         friends: entry.number()?,
         ..Profile::default()
@@ -38,7 +38,7 @@ pub fn profile(
 }
 
 /// Encodes rows of number, profile and thumbnail.
-pub fn of_people(rows: &[Row]) -> Vec<u8> {
+pub fn encode_people(rows: &[Row]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(rows.len() * 3100);
     for row in rows {
         entry.extend(u64::from(member(row, 0)).to_le_bytes());
@@ -49,8 +49,8 @@ pub fn of_people(rows: &[Row]) -> Vec<u8> {
     entry
 }
 
-pub fn people(entry: &[u8], population: &Population) -> Result<People, Failure> {
-    let mut entry = Entry(entry);
+pub fn decode_people(entry: &[u8], population: &Population) -> Result<People, Failure> {
+    let mut entry = EntryReader(entry);
     let mut people = People::default();
     while !entry.0.is_empty() {
         let member = entry.number()? as u32;
@@ -61,7 +61,7 @@ pub fn people(entry: &[u8], population: &Population) -> Result<People, Failure> 
 }
 
 /// Encodes rows of number and body.
-pub fn of_texts(rows: &[Row]) -> Vec<u8> {
+pub fn encode_texts(rows: &[Row]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(rows.len() * 220);
     for row in rows {
         let Raw(body) = row.get(1);
@@ -71,8 +71,8 @@ pub fn of_texts(rows: &[Row]) -> Vec<u8> {
     entry
 }
 
-pub fn resources(entry: &[u8], population: &Population) -> Result<Resources, Failure> {
-    let mut entry = Entry(entry);
+pub fn decode_resources(entry: &[u8], population: &Population) -> Result<Resources, Failure> {
+    let mut entry = EntryReader(entry);
     let mut resources = Resources::default();
     while !entry.0.is_empty() {
         let number = entry.number()?;
@@ -81,8 +81,12 @@ pub fn resources(entry: &[u8], population: &Population) -> Result<Resources, Fai
     Ok(resources)
 }
 
-pub fn comments(entry: &[u8], population: &Population, on: u64) -> Result<Comments, Failure> {
-    let mut entry = Entry(entry);
+pub fn decode_comments(
+    entry: &[u8],
+    population: &Population,
+    on: u64,
+) -> Result<Comments, Failure> {
+    let mut entry = EntryReader(entry);
     let mut comments = Comments::default();
     while !entry.0.is_empty() {
         let number = entry.number()?;
@@ -98,9 +102,9 @@ fn put(entry: &mut Vec<u8>, bytes: Option<&[u8]>) {
 }
 
 /// The remaining bytes of an entry.
-struct Entry<'a>(&'a [u8]);
+struct EntryReader<'a>(&'a [u8]);
 
-impl<'a> Entry<'a> {
+impl<'a> EntryReader<'a> {
     fn number(&mut self) -> Result<u64, Failure> {
         let bytes = self.take(8)?;
         Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
@@ -115,8 +119,8 @@ impl<'a> Entry<'a> {
     }
 
     fn take(&mut self, size: usize) -> Result<&'a [u8], Failure> {
-        let nonsense = || Failure::Refused("the cache answered what nobody stored".to_owned());
-        let (taken, rest) = self.0.split_at_checked(size).ok_or_else(nonsense)?;
+        let invalid = || Failure::Refused("the cache returned an invalid entry".to_owned());
+        let (taken, rest) = self.0.split_at_checked(size).ok_or_else(invalid)?;
         self.0 = rest;
         Ok(taken)
     }

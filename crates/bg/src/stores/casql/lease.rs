@@ -52,7 +52,7 @@ use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 
 use crate::stores::contract::Failure;
-use crate::stores::memcached::{Cache, Deleted, Entry, Found, Only};
+use crate::stores::memcached::{Cache, CachedEntry, DeleteOutcome, Entry, StoreCondition};
 
 pub const VALUE: u32 = 0;
 const BEING_READ: u32 = 1;
@@ -66,26 +66,26 @@ pub const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 pub const VALUE_SECONDS: u32 = 300;
 
 /// The result of a lookup.
-pub enum Looked {
+pub enum Lookup {
     Value(Bytes),
     /// Nothing was found. I was added, with this CAS.
-    Read(u64),
+    Reserved(u64),
     /// The key is being read or written.
     Busy,
 }
 
-pub async fn look(cache: &impl Cache, key: &str) -> Result<Looked, Failure> {
+pub async fn lookup(cache: &impl Cache, key: &str) -> Result<Lookup, Failure> {
     match cache.get(key).await? {
-        Some(found) if found.flags == VALUE => Ok(Looked::Value(found.value)),
-        Some(_) => Ok(Looked::Busy),
+        Some(found) if found.flags == VALUE => Ok(Lookup::Value(found.value)),
+        Some(_) => Ok(Lookup::Busy),
         None => {
             let marker = Entry {
                 value: b"",
                 flags: BEING_READ,
                 seconds: READ_SECONDS,
             };
-            let added = cache.store(key, &marker, Only::IfAbsent).await?;
-            Ok(added.map_or(Looked::Busy, Looked::Read))
+            let added = cache.store(key, &marker, StoreCondition::IfAbsent).await?;
+            Ok(added.map_or(Lookup::Busy, Lookup::Reserved))
         }
     }
 }
@@ -97,17 +97,17 @@ pub async fn fill(cache: &impl Cache, key: &str, cas: u64, value: &[u8]) -> Resu
         flags: VALUE,
         seconds: VALUE_SECONDS,
     };
-    cache.store(key, &entry, Only::If(cas)).await?;
+    cache.store(key, &entry, StoreCondition::If(cas)).await?;
     Ok(())
 }
 
 /// The keys on which a writer has put its token.
 pub struct Quarantine {
     token: u64,
-    held: Vec<Held>,
+    marked_keys: Vec<QuarantinedKey>,
 }
 
-struct Held {
+struct QuarantinedKey {
     key: String,
     /// The CAS of Q as this writer left it, if its token is the only one.
     alone: Option<u64>,
@@ -120,13 +120,13 @@ struct Held {
 /// The cache is unreachable: the write must not begin. Keys that are already marked expire.
 pub async fn quarantine(cache: &impl Cache, keys: Vec<String>) -> Result<Quarantine, Failure> {
     let token = new_token();
-    let held = keys.into_iter().map(async |key| {
+    let marked_keys = keys.into_iter().map(async |key| {
         let alone = mark(cache, &key, token).await?;
-        Ok::<_, Failure>(Held { key, alone })
+        Ok::<_, Failure>(QuarantinedKey { key, alone })
     });
-    let held = try_join_all(held).await;
-    let held = held.map_err(|why| Failure::Refused(format!("not written: {why}")))?;
-    Ok(Quarantine { token, held })
+    let marked_keys = try_join_all(marked_keys).await;
+    let marked_keys = marked_keys.map_err(|why| Failure::Refused(format!("not written: {why}")))?;
+    Ok(Quarantine { token, marked_keys })
 }
 
 /// Removes the token from all keys.
@@ -136,14 +136,14 @@ pub async fn quarantine(cache: &impl Cache, keys: Vec<String>) -> Result<Quarant
 /// The cache is unreachable: the keys stay marked until the markers expire.
 pub async fn release(cache: &impl Cache, quarantine: Quarantine) -> Result<(), Failure> {
     let token = quarantine.token;
-    let released = quarantine.held.iter().map(async |held| {
-        if let Some(cas) = held.alone {
-            match cache.delete(&held.key, Some(cas)).await? {
-                Deleted::Done | Deleted::WasAbsent => return Ok(()),
-                Deleted::WasOther => {}
+    let released = quarantine.marked_keys.iter().map(async |marked| {
+        if let Some(cas) = marked.alone {
+            match cache.delete(&marked.key, Some(cas)).await? {
+                DeleteOutcome::Deleted | DeleteOutcome::Absent => return Ok(()),
+                DeleteOutcome::VersionMismatch => {}
             }
         }
-        unmark(cache, &held.key, token).await
+        unmark(cache, &marked.key, token).await
     });
     join_all(released).await.into_iter().collect()
 }
@@ -152,8 +152,8 @@ pub async fn release(cache: &impl Cache, quarantine: Quarantine) -> Result<(), F
 async fn mark(cache: &impl Cache, key: &str, token: u64) -> Result<Option<u64>, Failure> {
     loop {
         let (mut tokens, only) = match peek(cache, key).await? {
-            None => (Vec::new(), Only::IfAbsent),
-            Some((tokens, cas)) => (tokens.unwrap_or_default(), Only::If(cas)),
+            None => (Vec::new(), StoreCondition::IfAbsent),
+            Some((tokens, cas)) => (tokens.unwrap_or_default(), StoreCondition::If(cas)),
         };
         tokens.push(token);
         if let Some(cas) = store_tokens(cache, key, &tokens, only).await? {
@@ -175,9 +175,9 @@ async fn unmark(cache: &impl Cache, key: &str, token: u64) -> Result<(), Failure
             return Ok(());
         }
         let is_done = if left.is_empty() {
-            cache.delete(key, Some(cas)).await? != Deleted::WasOther
+            cache.delete(key, Some(cas)).await? != DeleteOutcome::VersionMismatch
         } else {
-            store_tokens(cache, key, &left, Only::If(cas))
+            store_tokens(cache, key, &left, StoreCondition::If(cas))
                 .await?
                 .is_some()
         };
@@ -189,7 +189,7 @@ async fn unmark(cache: &impl Cache, key: &str, token: u64) -> Result<(), Failure
 
 /// Reads the marker of a key, but not a value's bytes. Returns the tokens, if it is Q, and the CAS.
 async fn peek(cache: &impl Cache, key: &str) -> Result<Option<(Option<Vec<u64>>, u64)>, Failure> {
-    let is_written = |found: &Found| found.flags == BEING_WRITTEN;
+    let is_written = |found: &CachedEntry| found.flags == BEING_WRITTEN;
     match cache.peek(key).await? {
         None => Ok(None),
         Some(found) if !is_written(&found) => Ok(Some((None, found.cas))),
@@ -207,7 +207,7 @@ async fn store_tokens(
     cache: &impl Cache,
     key: &str,
     tokens: &[u64],
-    only: Only,
+    only: StoreCondition,
 ) -> Result<Option<u64>, Failure> {
     let value: Vec<u8> = tokens
         .iter()

@@ -23,15 +23,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures::future::try_join_all;
 
-use super::memcached::{Cache, Entry, Memcached, Only};
+use super::memcached::{Cache, Entry, Memcached, StoreCondition};
 use super::postgres::{self, Postgres, Sql};
 use super::settings::Settings;
-use super::{Opened, Options};
+use super::{OpenResult, Options};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
-use lease::Looked;
+use lease::Lookup;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consistency {
@@ -47,8 +47,8 @@ struct Casql {
     ttl: Duration,
 }
 
-pub fn open(options: &Options) -> Opened {
-    let mut settings = Settings::of(options);
+pub fn open(options: &Options) -> OpenResult {
+    let mut settings = Settings::new(options);
     let choices = [
         ("lease", Consistency::Lease),
         ("invalidate", Consistency::Invalidate),
@@ -121,27 +121,27 @@ impl Store for Casql {
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         Box::pin(async {
-            let cached = Cached {
+            let cached = CachedSql {
                 cache: Memcached::connect(&self.memcached, CONNECTIONS).await?,
                 sql: self.postgres.connect(population).await?,
                 consistency: self.consistency,
                 ttl: self.ttl,
             };
-            Ok(Rc::new(Worker(Rc::new(cached))) as Rc<dyn Client>)
+            Ok(Rc::new(CasqlClient(Rc::new(cached))) as Rc<dyn Client>)
         })
     }
 }
 
-struct Worker(Rc<Cached>);
+struct CasqlClient(Rc<CachedSql>);
 
-struct Cached {
+struct CachedSql {
     sql: Sql,
     cache: Memcached,
     consistency: Consistency,
     ttl: Duration,
 }
 
-impl Cached {
+impl CachedSql {
     /// Returns an entry from the cache, or creates it from the database with `read`.
     async fn view(
         &self,
@@ -161,10 +161,10 @@ impl Cached {
                     seconds: lease::VALUE_SECONDS,
                 };
                 // An unreachable cache is equivalent to an empty one.
-                let _ = self.cache.store(key, &entry, Only::Always).await;
+                let _ = self.cache.store(key, &entry, StoreCondition::Always).await;
                 Ok(value.into())
             }
-            Consistency::Ttl => self.view_for_a_time(key, read).await,
+            Consistency::Ttl => self.view_with_ttl(key, read).await,
         }
     }
 
@@ -173,9 +173,9 @@ impl Cached {
         key: &str,
         read: impl AsyncFnOnce(&Sql) -> Result<Vec<u8>, Failure>,
     ) -> Result<Bytes, Failure> {
-        match lease::look(&self.cache, key).await {
-            Ok(Looked::Value(value)) => Ok(value),
-            Ok(Looked::Read(cas)) => {
+        match lease::lookup(&self.cache, key).await {
+            Ok(Lookup::Value(value)) => Ok(value),
+            Ok(Lookup::Reserved(cas)) => {
                 let value = read(&self.sql).await;
                 let _ = match &value {
                     Ok(value) => lease::fill(&self.cache, key, cas, value).await,
@@ -183,11 +183,11 @@ impl Cached {
                 };
                 value.map(Bytes::from)
             }
-            Ok(Looked::Busy) | Err(_) => read(&self.sql).await.map(Bytes::from),
+            Ok(Lookup::Busy) | Err(_) => read(&self.sql).await.map(Bytes::from),
         }
     }
 
-    async fn view_for_a_time(
+    async fn view_with_ttl(
         &self,
         key: &str,
         read: impl AsyncFnOnce(&Sql) -> Result<Vec<u8>, Failure>,
@@ -209,7 +209,7 @@ impl Cached {
             flags: lease::VALUE,
             seconds: self.ttl.as_secs() as u32 + 2,
         };
-        let _ = self.cache.store(key, &entry, Only::Always).await;
+        let _ = self.cache.store(key, &entry, StoreCondition::Always).await;
         Ok(value.into())
     }
 
@@ -222,7 +222,9 @@ impl Cached {
                     let keys = write.keys();
                     let deleted = keys.iter().map(|key| self.cache.delete(key, None));
                     try_join_all(deleted).await.map_err(|why| {
-                        Failure::Unknown(format!("written, but the cache does not know: {why}"))
+                        Failure::Unknown(format!(
+                            "written, but the cache entry was not deleted: {why}"
+                        ))
                     })?;
                 }
                 written
@@ -268,7 +270,7 @@ enum Write {
         resource: u64,
         number: u64,
     },
-    Uncomment {
+    DeleteComment {
         resource: u64,
         number: u64,
     },
@@ -286,7 +288,7 @@ impl Write {
                 resource,
                 number,
             } => sql.comment(member, resource, number).await,
-            Write::Uncomment { resource, number } => sql.delete_comment(resource, number).await,
+            Write::DeleteComment { resource, number } => sql.delete_comment(resource, number).await,
         }
     }
 
@@ -309,7 +311,7 @@ impl Write {
                 friends_key(member),
                 friends_key(friend),
             ],
-            Write::Comment { resource, .. } | Write::Uncomment { resource, .. } => {
+            Write::Comment { resource, .. } | Write::DeleteComment { resource, .. } => {
                 vec![comments_key(resource)]
             }
         }
@@ -332,7 +334,7 @@ fn comments_key(resource: u64) -> String {
     format!("bg:c:{resource}")
 }
 
-impl Worker {
+impl CasqlClient {
     /// Continues to the end even if the caller stops waiting. Otherwise a commit could remain unknown to the cache.
     fn write(&self, write: Write) -> Reply<'_, ()> {
         let cached = self.0.clone();
@@ -348,7 +350,7 @@ impl Worker {
     }
 }
 
-impl Client for Worker {
+impl Client for CasqlClient {
     fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
         Box::pin(self.0.sql.load(members))
     }
@@ -362,25 +364,26 @@ impl Client for Worker {
 
     fn view_profile(&self, requester: u32, owner: u32) -> Reply<'_, Profile> {
         Box::pin(async move {
-            let read = async |sql: &Sql| Ok(entry::of_profile(&sql.profile(owner, true).await?));
+            let read =
+                async |sql: &Sql| Ok(entry::encode_profile(&sql.profile(owner, true).await?));
             let found = self.0.view(&profile_key(owner), read).await?;
-            entry::profile(&found, self.population(), owner, requester == owner)
+            entry::decode_profile(&found, self.population(), owner, requester == owner)
         })
     }
 
     fn list_friends(&self, _: u32, owner: u32) -> Reply<'_, People> {
         Box::pin(async move {
-            let read = async |sql: &Sql| Ok(entry::of_people(&sql.friends(owner).await?));
+            let read = async |sql: &Sql| Ok(entry::encode_people(&sql.friends(owner).await?));
             let found = self.0.view(&friends_key(owner), read).await?;
-            entry::people(&found, self.population())
+            entry::decode_people(&found, self.population())
         })
     }
 
     fn view_friend_requests(&self, member: u32) -> Reply<'_, People> {
         Box::pin(async move {
-            let read = async |sql: &Sql| Ok(entry::of_people(&sql.invitations(member).await?));
+            let read = async |sql: &Sql| Ok(entry::encode_people(&sql.invitations(member).await?));
             let found = self.0.view(&invitations_key(member), read).await?;
-            entry::people(&found, self.population())
+            entry::decode_people(&found, self.population())
         })
     }
 
@@ -402,17 +405,18 @@ impl Client for Worker {
 
     fn view_top_resources(&self, _: u32, owner: u32, top: u32) -> Reply<'_, Resources> {
         Box::pin(async move {
-            let read = async |sql: &Sql| Ok(entry::of_texts(&sql.top_resources(owner, top).await?));
+            let read =
+                async |sql: &Sql| Ok(entry::encode_texts(&sql.top_resources(owner, top).await?));
             let found = self.0.view(&format!("bg:t:{owner}:{top}"), read).await?;
-            entry::resources(&found, self.population())
+            entry::decode_resources(&found, self.population())
         })
     }
 
     fn view_comments(&self, _: u32, resource: u64) -> Reply<'_, Comments> {
         Box::pin(async move {
-            let read = async |sql: &Sql| Ok(entry::of_texts(&sql.comments(resource).await?));
+            let read = async |sql: &Sql| Ok(entry::encode_texts(&sql.comments(resource).await?));
             let found = self.0.view(&comments_key(resource), read).await?;
-            entry::comments(&found, self.population(), resource)
+            entry::decode_comments(&found, self.population(), resource)
         })
     }
 
@@ -425,7 +429,7 @@ impl Client for Worker {
     }
 
     fn delete_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
-        self.write(Write::Uncomment {
+        self.write(Write::DeleteComment {
             resource,
             number: comment,
         })

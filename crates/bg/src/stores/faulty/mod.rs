@@ -27,7 +27,7 @@
 //! Counts are exact with any number of workers. A write that might explain a fault, because its timestamp may precede
 //! the other's (`steps`), is rejected, and counted as `barred`.
 
-mod answers;
+mod results;
 mod steps;
 mod track;
 
@@ -41,16 +41,16 @@ use std::time::Duration;
 use larder_types::Random;
 use tokio::time::sleep;
 
-use super::{Opened, Options};
-use crate::model::duration::duration;
+use super::{OpenResult, Options};
+use crate::model::duration::parse_duration;
 use crate::model::item::Kind;
 use crate::model::population::Population;
 use crate::model::state::{Change, Relation};
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
-use steps::{Order, Steps};
-use track::{Ended, Subject, Tracks};
+use steps::{StepCounter, Steps};
+use track::{Subject, Tracks, WriteOutcome};
 
 /// A class of faults, each with a setting for its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,21 +90,21 @@ const SETTINGS: usize = Fault::Stall as usize + 1;
 
 struct Faulty {
     inner: Box<dyn Store>,
-    shared: Arc<Shared>,
+    shared: Arc<FaultState>,
 }
 
-struct Shared {
+struct FaultState {
     rates: [f64; SETTINGS],
     stall: Duration,
     delay: Duration,
     injected: [AtomicU64; NAMES.len()],
-    order: Arc<Order>,
+    order: Arc<StepCounter>,
     tracks: Tracks,
 }
 
 /// Wraps the data store with this name. Settings other than these belong to that store.
-pub fn open(inner: &str, options: &Options) -> Opened {
-    let mut shared = Shared {
+pub fn open(inner: &str, options: &Options) -> OpenResult {
+    let mut shared = FaultState {
         rates: [0.0; SETTINGS],
         stall: Duration::from_millis(100),
         delay: Duration::ZERO,
@@ -122,11 +122,11 @@ pub fn open(inner: &str, options: &Options) -> Opened {
         match (known, name.as_str()) {
             (Some(fault), _) => {
                 let rate = value.parse().ok().filter(|it| (0.0..=1.0).contains(it));
-                let rate = rate.ok_or_else(|| fail("a rate is 0 to 1".to_owned()))?;
+                let rate = rate.ok_or_else(|| fail("must be a rate from 0 to 1".to_owned()))?;
                 shared.rates[fault] = rate;
             }
-            (None, "stall-for") => shared.stall = duration(value).map_err(fail)?,
-            (None, "delay") => shared.delay = duration(value).map_err(fail)?,
+            (None, "stall-for") => shared.stall = parse_duration(value).map_err(fail)?,
+            (None, "delay") => shared.delay = parse_duration(value).map_err(fail)?,
             (None, _) => rest.settings.push((name.clone(), value.clone())),
         }
     }
@@ -145,8 +145,8 @@ impl Store for Faulty {
         self.inner.is_volatile()
     }
 
-    fn is_hollow(&self) -> bool {
-        self.inner.is_hollow()
+    fn skips_validation(&self) -> bool {
+        self.inner.skips_validation()
     }
 
     fn is_faulty(&self) -> bool {
@@ -189,30 +189,30 @@ impl Store for Faulty {
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         Box::pin(async move {
             let client = self.inner.connect(population.clone()).await?;
-            Ok(Rc::new(Wrapped {
+            Ok(Rc::new(FaultyClient {
                 client,
                 shared: self.shared.clone(),
                 steps: Steps::new(self.shared.order.clone()),
                 due: Default::default(),
                 random: RefCell::new(Random::stream(population.seed, 0xfa17)),
-                nobody: population.members,
+                first_non_member: population.members,
             }) as Rc<dyn Client>)
         })
     }
 }
 
-struct Wrapped {
+struct FaultyClient {
     client: Rc<dyn Client>,
-    shared: Arc<Shared>,
+    shared: Arc<FaultState>,
     steps: Steps,
     /// The accumulated rate of each class; a fault is due at 1.
     due: [Cell<f64>; SETTINGS],
     random: RefCell<Random>,
     /// The lowest number that is not a member.
-    nobody: u32,
+    first_non_member: u32,
 }
 
-impl Wrapped {
+impl FaultyClient {
     /// Returns whether the next fault of a class is due. Each eligible call adds the rate.
     fn is_due(&self, fault: Fault) -> bool {
         let due = &self.due[fault as usize];
@@ -248,7 +248,7 @@ impl Wrapped {
         self.delay().await;
         if self.is_due(Fault::Error) {
             self.inject(Fault::Error);
-            return Err(Failure::Refused("an injected error".to_owned()));
+            return Err(Failure::Refused("injected: error".to_owned()));
         }
         Ok(())
     }
@@ -261,28 +261,30 @@ impl Wrapped {
         let (tracks, entry) = (&self.shared.tracks, self.steps.enter());
         if !tracks.begin(&changes, subject, &entry) {
             self.count(Fault::Barred);
-            let why = "it might explain an injected fault";
+            let why = "injected: the write could explain a fault";
             return Err(Failure::Refused(why.to_owned()));
         }
         let result = match self.enter().await {
-            Ok(()) if !changes.is_empty() && self.is_due(Fault::LostWrite) => Ok(Ended::Lost),
-            Ok(()) => call(&*self.client).await.map(|()| Ended::Done),
+            Ok(()) if !changes.is_empty() && self.is_due(Fault::LostWrite) => {
+                Ok(WriteOutcome::Lost)
+            }
+            Ok(()) => call(&*self.client).await.map(|()| WriteOutcome::Executed),
             Err(why) => Err(why),
         };
         self.delay().await;
         let result = match result {
-            Ok(Ended::Done) if self.is_due(Fault::Unknown) => {
+            Ok(WriteOutcome::Executed) if self.is_due(Fault::Unknown) => {
                 self.inject(Fault::Unknown);
-                Err(Failure::Unknown("an injected silence".to_owned()))
+                Err(Failure::Unknown("injected: no reply".to_owned()))
             }
             result => result,
         };
         let ended = match &result {
             Ok(ended) => *ended,
-            Err(Failure::Refused(_)) => Ended::NotDone,
-            Err(Failure::Unknown(_)) => Ended::InDoubt,
+            Err(Failure::Refused(_)) => WriteOutcome::NotDone,
+            Err(Failure::Unknown(_)) => WriteOutcome::Uncertain,
         };
-        if ended == Ended::Lost {
+        if ended == WriteOutcome::Lost {
             self.inject(Fault::LostWrite);
         }
         tracks.end(&changes, subject, entry, &self.steps, ended);
@@ -291,15 +293,20 @@ impl Wrapped {
 }
 
 /// Returns the changes of a pair's relation in both members' lists.
-fn both(one: u32, other: u32, before: Relation, after: Relation) -> (Subject, Vec<Change>) {
-    let mine = Change::of(one, other, before, after);
-    let theirs = Change::of(other, one, before.mirrored(), after.mirrored());
+fn relation_changes(
+    one: u32,
+    other: u32,
+    before: Relation,
+    after: Relation,
+) -> (Subject, Vec<Change>) {
+    let mine = Change::for_relation(one, other, before, after);
+    let theirs = Change::for_relation(other, one, before.mirrored(), after.mirrored());
     let pair = (one.min(other).into(), one.max(other).into());
     (pair, mine.chain(theirs).collect())
 }
 
-fn comment(resource: u64, comment: u64, put: bool) -> (Subject, Vec<Change>) {
-    let item = Kind::Comments.of(resource);
+fn comment_change(resource: u64, comment: u64, put: bool) -> (Subject, Vec<Change>) {
+    let item = Kind::Comments.item(resource);
     let change = Change {
         item,
         element: comment,
@@ -309,7 +316,7 @@ fn comment(resource: u64, comment: u64, put: bool) -> (Subject, Vec<Change>) {
     ((item, comment), vec![change])
 }
 
-impl Client for Wrapped {
+impl Client for FaultyClient {
     fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
         self.client.load(members)
     }
@@ -324,7 +331,7 @@ impl Client for Wrapped {
 
     fn list_friends(&self, requester: u32, owner: u32) -> Reply<'_, People> {
         Box::pin(self.list(
-            Kind::Friends.of(owner.into()),
+            Kind::Friends.item(owner.into()),
             async move |client| client.list_friends(requester, owner).await,
             |people: &mut People| &mut people.members,
         ))
@@ -332,7 +339,7 @@ impl Client for Wrapped {
 
     fn view_friend_requests(&self, member: u32) -> Reply<'_, People> {
         Box::pin(self.list(
-            Kind::Invitations.of(member.into()),
+            Kind::Invitations.item(member.into()),
             async move |client| client.view_friend_requests(member).await,
             |people: &mut People| &mut people.members,
         ))
@@ -340,28 +347,28 @@ impl Client for Wrapped {
 
     fn invite_friend(&self, inviter: u32, invitee: u32) -> Reply<'_, ()> {
         Box::pin(self.write(
-            both(inviter, invitee, Relation::None, Relation::Invited),
+            relation_changes(inviter, invitee, Relation::None, Relation::Invited),
             async move |client| client.invite_friend(inviter, invitee).await,
         ))
     }
 
     fn accept_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
         Box::pin(self.write(
-            both(invitee, inviter, Relation::Inviter, Relation::Friend),
+            relation_changes(invitee, inviter, Relation::Inviter, Relation::Friend),
             async move |client| client.accept_friend_request(invitee, inviter).await,
         ))
     }
 
     fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
         Box::pin(self.write(
-            both(invitee, inviter, Relation::Inviter, Relation::None),
+            relation_changes(invitee, inviter, Relation::Inviter, Relation::None),
             async move |client| client.reject_friend_request(invitee, inviter).await,
         ))
     }
 
     fn thaw_friendship(&self, member: u32, friend: u32) -> Reply<'_, ()> {
         Box::pin(self.write(
-            both(member, friend, Relation::Friend, Relation::None),
+            relation_changes(member, friend, Relation::Friend, Relation::None),
             async move |client| client.thaw_friendship(member, friend).await,
         ))
     }
@@ -375,26 +382,24 @@ impl Client for Wrapped {
 
     fn view_comments(&self, requester: u32, resource: u64) -> Reply<'_, Comments> {
         Box::pin(self.list(
-            Kind::Comments.of(resource),
+            Kind::Comments.item(resource),
             async move |client| client.view_comments(requester, resource).await,
             |found: &mut Comments| &mut found.comments,
         ))
     }
 
     fn post_comment(&self, member: u32, resource: u64, number: u64) -> Reply<'_, ()> {
-        Box::pin(
-            self.write(comment(resource, number, true), async move |client| {
-                client.post_comment(member, resource, number).await
-            }),
-        )
+        Box::pin(self.write(
+            comment_change(resource, number, true),
+            async move |client| client.post_comment(member, resource, number).await,
+        ))
     }
 
     fn delete_comment(&self, member: u32, resource: u64, number: u64) -> Reply<'_, ()> {
-        Box::pin(
-            self.write(comment(resource, number, false), async move |client| {
-                client.delete_comment(member, resource, number).await
-            }),
-        )
+        Box::pin(self.write(
+            comment_change(resource, number, false),
+            async move |client| client.delete_comment(member, resource, number).await,
+        ))
     }
 
     fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()> {

@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers the steps.
 #[derive(Default)]
-pub struct Order {
+pub struct StepCounter {
     steps: AtomicU64,
     workers: AtomicU64,
 }
 
 /// The steps of one worker. Dropping it is the worker's last step.
 pub struct Steps {
-    order: Arc<Order>,
+    order: Arc<StepCounter>,
     worker: u64,
     last: Cell<u64>,
     /// The returns after which this worker has not made a step yet.
@@ -35,7 +35,7 @@ pub struct Steps {
 
 /// The entry of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct CallEntry {
     worker: u64,
     /// The worker's previous step.
     before: u64,
@@ -44,14 +44,14 @@ pub struct Entry {
 
 /// The return of a call.
 #[derive(Clone, Debug)]
-pub struct Return {
+pub struct CallReturn {
     worker: u64,
     at: u64,
     /// The worker's next step; `u64::MAX` until there is one.
     next: Arc<AtomicU64>,
 }
 
-impl Order {
+impl StepCounter {
     pub fn step(&self) -> u64 {
         self.steps.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -59,7 +59,7 @@ impl Order {
 
 impl Steps {
     /// Adds a worker.
-    pub fn new(order: Arc<Order>) -> Steps {
+    pub fn new(order: Arc<StepCounter>) -> Steps {
         Steps {
             worker: order.workers.fetch_add(1, Ordering::SeqCst),
             order,
@@ -68,9 +68,9 @@ impl Steps {
         }
     }
 
-    pub fn enter(&self) -> Entry {
+    pub fn enter(&self) -> CallEntry {
         let before = self.last.get();
-        Entry {
+        CallEntry {
             worker: self.worker,
             before,
             at: self.step(),
@@ -78,11 +78,11 @@ impl Steps {
     }
 
     /// Records a return. Must be the last operation of a call, without an await after it.
-    pub fn leave(&self) -> Return {
+    pub fn leave(&self) -> CallReturn {
         let at = self.step();
         let next = Arc::new(AtomicU64::new(u64::MAX));
         self.open.borrow_mut().push(next.clone());
-        Return {
+        CallReturn {
             worker: self.worker,
             at,
             next,
@@ -106,9 +106,9 @@ impl Drop for Steps {
     }
 }
 
-impl Return {
+impl CallReturn {
     /// Returns whether, by the timestamps, this call certainly ended before the other began.
-    pub fn is_before(&self, other: &Entry) -> bool {
+    pub fn is_before(&self, other: &CallEntry) -> bool {
         if self.worker == other.worker {
             self.at < other.at
         } else {
@@ -123,7 +123,7 @@ impl Return {
     }
 }
 
-impl Entry {
+impl CallEntry {
     /// Returns whether the worker's previous step was after this one, so that this call began after it.
     pub fn is_after(&self, step: u64) -> bool {
         step < self.before
@@ -134,11 +134,11 @@ impl Entry {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Order, Steps};
+    use super::{StepCounter, Steps};
 
     #[test]
-    fn what_may_overlap_by_its_stamps_is_not_before() {
-        let order = Arc::new(Order::default());
+    fn calls_with_overlapping_timestamps_are_unordered() {
+        let order = Arc::new(StepCounter::default());
         let (one, other) = (Steps::new(order.clone()), Steps::new(order));
         let early = other.enter();
         let write = one.leave();
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_gone_has_stamped_all() {
-        let order = Arc::new(Order::default());
+    fn a_dropped_worker_has_taken_its_last_timestamp() {
+        let order = Arc::new(StepCounter::default());
         let (one, other) = (Steps::new(order.clone()), Steps::new(order));
         let write = one.leave();
         drop(one);

@@ -3,19 +3,19 @@
 //!
 //! Invariants:
 //!
-//! 1. The results that [`Tracks::undo`] and [`Tracks::hold`] allow are wrong by the timestamps. Every write of the list
-//!    ended before the read began, and none is in progress. No write is admitted that might begin, by its timestamp,
-//!    before the read ends: [`Tracks::begin`] bars it.
+//! 1. The results that [`Tracks::guard_last_write`] and [`Tracks::guard_read`] allow are wrong by the timestamps. Every
+//!    write of the list ended before the read began, and none is in progress. No write is admitted that might begin, by
+//!    its timestamp, before the read ends: [`Tracks::begin`] bars it.
 //! 2. A lost write is final: no other write of the same pair or comment is admitted.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
-use super::steps::{Entry, Return, Steps};
+use super::steps::{CallEntry, CallReturn, Steps};
 use crate::model::state::Change;
 
 /// The number of recorded writes of a list.
-const KEPT: usize = 16;
+const WRITES_KEPT: usize = 16;
 
 /// The subject of a write: a pair of members, or a resource and a comment on it.
 pub type Subject = (u64, u64);
@@ -23,73 +23,73 @@ pub type Subject = (u64, u64);
 /// The tracks of all lists.
 #[derive(Default)]
 pub struct Tracks {
-    known: Mutex<Known>,
+    known: Mutex<TrackTable>,
 }
 
 #[derive(Default)]
-struct Known {
+struct TrackTable {
     lists: HashMap<u64, Track>,
     lost: HashSet<Subject>,
 }
 
 #[derive(Default)]
 struct Track {
-    under_way: u32,
+    in_flight: u32,
     /// The outcome of a write is unknown.
-    in_doubt: bool,
-    done: VecDeque<Done>,
+    uncertain: bool,
+    done: VecDeque<CompletedWrite>,
     /// The elements that were ever added or removed.
     written: HashSet<u64>,
     /// A step by which all forgotten writes had ended.
     forgotten: u64,
     /// Reads into which faults were injected.
-    guarded: Vec<Return>,
-    lost: Vec<Lost>,
+    guarded: Vec<CallReturn>,
+    lost: Vec<AcknowledgedLoss>,
 }
 
 #[derive(Clone)]
-struct Done {
-    entry: Entry,
-    returned: Return,
-    what: Undone,
+struct CompletedWrite {
+    entry: CallEntry,
+    returned: CallReturn,
+    what: WriteEffect,
     /// True if no other write had changed the element.
     first: bool,
 }
 
 /// A write, by its effect.
 #[derive(Clone, Copy, Debug)]
-pub struct Undone {
+pub struct WriteEffect {
     pub element: u64,
     pub put: bool,
 }
 
 /// A write that was acknowledged but not executed.
 #[derive(Clone)]
-pub struct Lost {
-    pub what: Undone,
-    pub returned: Return,
+pub struct AcknowledgedLoss {
+    pub what: WriteEffect,
+    pub returned: CallReturn,
 }
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    Done,
+pub enum WriteOutcome {
+    Executed,
     NotDone,
     /// Unknown.
-    InDoubt,
+    Uncertain,
     /// Not executed, but acknowledged.
     Lost,
 }
 
 impl Tracks {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().expect("nobody panics within")
+    fn lock(&self) -> MutexGuard<'_, TrackTable> {
+        self.known.lock().expect("no panic while locked")
     }
 
     /// Records the start of a write of these lists. Returns false if it must be barred, because it might explain a
     /// fault.
-    pub fn begin(&self, changes: &[Change], subject: Subject, entry: &Entry) -> bool {
-        let mut known = self.known();
+    pub fn begin(&self, changes: &[Change], subject: Subject, entry: &CallEntry) -> bool {
+        let mut known = self.lock();
         let barred = |change: &Change| {
             let track = known.lists.get(&change.item);
             track.is_some_and(|it| it.guarded.iter().any(|read| !read.is_before(entry)))
@@ -98,7 +98,7 @@ impl Tracks {
             return false;
         }
         for change in changes {
-            known.lists.entry(change.item).or_default().under_way += 1;
+            known.lists.entry(change.item).or_default().in_flight += 1;
         }
         true
     }
@@ -107,33 +107,33 @@ impl Tracks {
         &self,
         changes: &[Change],
         subject: Subject,
-        entry: Entry,
+        entry: CallEntry,
         steps: &Steps,
-        ended: Ended,
+        ended: WriteOutcome,
     ) {
-        let mut known = self.known();
+        let mut known = self.lock();
         let returned = steps.leave();
-        if ended == Ended::Lost {
+        if ended == WriteOutcome::Lost {
             known.lost.insert(subject);
         }
         for change in changes {
             let track = known.lists.entry(change.item).or_default();
-            track.under_way -= 1;
-            track.in_doubt |= ended == Ended::InDoubt;
-            if !matches!(ended, Ended::Done | Ended::Lost) {
+            track.in_flight -= 1;
+            track.uncertain |= ended == WriteOutcome::Uncertain;
+            if !matches!(ended, WriteOutcome::Executed | WriteOutcome::Lost) {
                 continue;
             }
-            let what = Undone {
+            let what = WriteEffect {
                 element: change.element,
                 put: change.put,
             };
             let returned = returned.clone();
-            if ended == Ended::Lost {
+            if ended == WriteOutcome::Lost {
                 let returned = returned.clone();
-                track.lost.push(Lost { what, returned });
+                track.lost.push(AcknowledgedLoss { what, returned });
             }
             let first = track.written.insert(what.element);
-            track.push(Done {
+            track.push(CompletedWrite {
                 entry,
                 returned,
                 what,
@@ -143,16 +143,16 @@ impl Tracks {
     }
 
     /// Returns the lost writes of a list so far.
-    pub fn lost(&self, item: u64) -> Vec<Lost> {
-        let known = self.known();
+    pub fn lost_writes(&self, item: u64) -> Vec<AcknowledgedLoss> {
+        let known = self.lock();
         let track = known.lists.get(&item);
         track.map_or_else(Vec::new, |track| track.lost.clone())
     }
 
     /// Returns whether no write of the list overlaps a read that ends now. If so, bars writes until the read's end has
     /// its timestamp.
-    pub fn hold(&self, item: u64, read: &Entry, steps: &Steps) -> bool {
-        let mut known = self.known();
+    pub fn guard_read(&self, item: u64, read: &CallEntry, steps: &Steps) -> bool {
+        let mut known = self.lock();
         let track = known.lists.entry(item).or_default();
         let quiet = track.is_quiet(read);
         if quiet {
@@ -161,9 +161,14 @@ impl Tracks {
         quiet
     }
 
-    /// Like [`Tracks::hold`], and returns the last write of the list, if there is one.
-    pub fn undo(&self, item: u64, read: &Entry, steps: &Steps) -> Option<Undone> {
-        let mut known = self.known();
+    /// Like [`Tracks::guard_read`], and returns the last write of the list, if there is one.
+    pub fn guard_last_write(
+        &self,
+        item: u64,
+        read: &CallEntry,
+        steps: &Steps,
+    ) -> Option<WriteEffect> {
+        let mut known = self.lock();
         let track = known.lists.get_mut(&item)?;
         let last = track.done.back()?.what;
         if !track.is_quiet(read) {
@@ -174,10 +179,10 @@ impl Tracks {
     }
 
     /// Returns the current step, if no write of the list is in progress or uncertain.
-    pub fn quiet_now(&self, item: u64, steps: &Steps) -> Option<u64> {
-        let known = self.known();
+    pub fn quiet_step(&self, item: u64, steps: &Steps) -> Option<u64> {
+        let known = self.lock();
         let track = known.lists.get(&item);
-        let quiet = track.is_none_or(|track| track.under_way == 0 && !track.in_doubt);
+        let quiet = track.is_none_or(|track| track.in_flight == 0 && !track.uncertain);
         quiet.then(|| steps.step())
     }
 
@@ -189,21 +194,27 @@ impl Tracks {
     /// - No write is in progress.
     ///
     /// Before the later write, the list never had its final state, and the earlier write was complete by then.
-    pub fn two_since(&self, item: u64, read: &Entry, since: u64, steps: &Steps) -> Option<Undone> {
-        let mut known = self.known();
+    pub fn find_fracture(
+        &self,
+        item: u64,
+        read: &CallEntry,
+        since: u64,
+        steps: &Steps,
+    ) -> Option<WriteEffect> {
+        let mut known = self.lock();
         let track = known.lists.get_mut(&item)?;
         // The complete duration of the read must still be recorded.
-        if track.under_way > 0 || track.in_doubt || !track.remembers(read) {
+        if track.in_flight > 0 || track.uncertain || !track.covers(read) {
             return None;
         }
         let of_read = || track.done.iter().filter(|it| !it.returned.is_before(read));
-        let new: Vec<&Done> = of_read().filter(|it| it.entry.at > since).collect();
+        let new: Vec<&CompletedWrite> = of_read().filter(|it| it.entry.at > since).collect();
         let once = |element| of_read().filter(|it| it.what.element == element).count() == 1;
         let later = new
             .iter()
             .filter(|earlier| once(earlier.what.element))
             .find_map(|earlier| {
-                let later = |it: &&&Done| {
+                let later = |it: &&&CompletedWrite| {
                     it.first && earlier.returned.is_before(&it.entry) && once(it.what.element)
                 };
                 new.iter().find(later)
@@ -216,9 +227,9 @@ impl Tracks {
 
 impl Track {
     /// Records a write, and forgets one that precedes all future reads.
-    fn push(&mut self, done: Done) {
+    fn push(&mut self, done: CompletedWrite) {
         self.done.push_back(done);
-        if self.done.len() > KEPT
+        if self.done.len() > WRITES_KEPT
             && let Some(settled) = self.done[0].returned.settled()
         {
             self.forgotten = self.forgotten.max(settled);
@@ -227,13 +238,13 @@ impl Track {
     }
 
     /// Returns whether, by the timestamps, all writes ended before a read that ends now.
-    fn is_quiet(&self, read: &Entry) -> bool {
+    fn is_quiet(&self, read: &CallEntry) -> bool {
         let all = || self.done.iter().all(|it| it.returned.is_before(read));
-        self.under_way == 0 && !self.in_doubt && self.remembers(read) && all()
+        self.in_flight == 0 && !self.uncertain && self.covers(read) && all()
     }
 
     /// Returns whether all writes that may overlap the read, by the timestamps, are still recorded.
-    fn remembers(&self, read: &Entry) -> bool {
+    fn covers(&self, read: &CallEntry) -> bool {
         self.forgotten == 0 || read.is_after(self.forgotten)
     }
 }

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
-use super::{CommentsLayout, Worker, binary};
+use super::{CommentsLayout, MongoDbClient, binary};
 use crate::model::content::{Owner, RESOURCE_SIZE, THUMBNAIL_SIZE};
 use crate::stores::contract::Failure;
 
 /// The maximum size of a command. Servers accept 16 MB.
 const COMMAND_SIZE: usize = 4 << 20;
 
-impl Worker {
+impl MongoDbClient {
     pub(super) async fn load(&self, members: Range<u32>) -> Result<(), Failure> {
         let mut batch = Batch::new(self, "members");
         for member in members.clone() {
@@ -50,8 +50,8 @@ impl Worker {
         };
         if let Some(size) = population.image_size {
             let contents = population.contents();
-            let thumbnail = contents.make(Owner::Thumbnail(member), THUMBNAIL_SIZE);
-            let image = contents.make(Owner::Image(member), size);
+            let thumbnail = contents.generate(Owner::Thumbnail(member), THUMBNAIL_SIZE);
+            let image = contents.generate(Owner::Image(member), size);
             document.append(bson::raw::cstr!("thumbnail"), binary(thumbnail));
             document.append(bson::raw::cstr!("image"), binary(image));
         }
@@ -94,13 +94,13 @@ impl Worker {
 
 /// Documents of a collection to be sent.
 struct Batch<'a> {
-    worker: &'a Worker,
+    worker: &'a MongoDbClient,
     collection: &'a str,
     updates: RawArrayBuf,
 }
 
 impl<'a> Batch<'a> {
-    fn new(worker: &'a Worker, collection: &'a str) -> Batch<'a> {
+    fn new(worker: &'a MongoDbClient, collection: &'a str) -> Batch<'a> {
         Batch {
             worker,
             collection,

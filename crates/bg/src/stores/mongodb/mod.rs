@@ -27,7 +27,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::settings::Settings;
-use super::{Opened, Options};
+use super::{OpenResult, Options};
 use crate::model::content::{Owner, POST_SIZE};
 use crate::model::population::Population;
 use crate::stores::contract::{
@@ -54,8 +54,8 @@ struct MongoDb {
 /// The number of connections of each worker. The server executes one command at a time on each.
 const DEFAULT_CONNECTIONS: usize = 8;
 
-pub fn open(options: &Options) -> Opened {
-    let mut settings = Settings::of(options);
+pub fn open(options: &Options) -> OpenResult {
+    let mut settings = Settings::new(options);
     let comments = settings.choice(
         "comments",
         &[
@@ -72,7 +72,7 @@ pub fn open(options: &Options) -> Opened {
         .map(|(_, port)| port.parse::<u16>());
     if !matches!(port, Some(Ok(_))) || address.contains('@') {
         return Err(format!(
-            "{given:?} is no address: write host:port or mongodb://host:port/database"
+            "--at {given:?}: must be host:port or mongodb://host:port/database"
         ));
     }
     Ok(Box::new(MongoDb {
@@ -102,7 +102,10 @@ impl Store for MongoDb {
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
         Box::pin(async {
             if i32::try_from(population.members).is_err() {
-                let why = format!("{} members are too many", population.members);
+                let why = format!(
+                    "{} members exceed the maximum of MongoDB int ids",
+                    population.members
+                );
                 return Err(Failure::Refused(why));
             }
             let wire = Wire::connect(&self.address, 1).await?;
@@ -159,7 +162,7 @@ impl Store for MongoDb {
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         Box::pin(async {
-            let worker = Worker {
+            let worker = MongoDbClient {
                 wire: Wire::connect(&self.address, self.connections).await?,
                 database: self.database.clone(),
                 comments: self.comments,
@@ -170,16 +173,16 @@ impl Store for MongoDb {
     }
 }
 
-struct Worker {
+struct MongoDbClient {
     wire: Wire,
     database: String,
     comments: CommentsLayout,
     population: Arc<Population>,
 }
 
-impl Worker {
+impl MongoDbClient {
     /// Finds the document with this `_id`.
-    async fn one(
+    async fn find_by_id(
         &self,
         collection: &str,
         id: i64,
@@ -200,11 +203,11 @@ impl Worker {
         let mut named = None;
         let mut projection = RawDocumentBuf::new();
         append(&mut projection, array, 1);
-        self.one("members", member.into(), projection, |document| {
+        self.find_by_id("members", member.into(), projection, |document| {
             named = Some(wire::numbers(document, array));
         })
         .await?;
-        let named = named.ok_or_else(|| absent(member))?;
+        let named = named.ok_or_else(|| missing_member(member))?;
         let mut people = People::default();
         if named.is_empty() {
             return Ok(people);
@@ -230,31 +233,31 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Refused with `otherwise` if no document matches.
+    /// Refused with `rejection` if no document matches.
     async fn update(
         &self,
         collection: &str,
         filter: RawDocumentBuf,
         change: RawDocumentBuf,
         upsert: bool,
-        otherwise: &str,
+        rejection: &str,
     ) -> Result<(), Failure> {
         let update = rawdoc! { "q": filter, "u": change, "upsert": upsert };
-        self.update_one(collection, update, otherwise).await
+        self.update_one(collection, update, rejection).await
     }
 
     async fn update_one(
         &self,
         collection: &str,
         update: RawDocumentBuf,
-        otherwise: &str,
+        rejection: &str,
     ) -> Result<(), Failure> {
         let command = rawdoc! {
             "update": collection, "updates": [update], "$db": &*self.database,
         };
         let answer = self.wire.command(&command).await?;
         match number(answer.document(), "n") {
-            Some(0) => Err(Failure::Refused(otherwise.to_owned())),
+            Some(0) => Err(Failure::Refused(rejection.to_owned())),
             _ => Ok(()),
         }
     }
@@ -263,9 +266,9 @@ impl Worker {
         &self,
         filter: RawDocumentBuf,
         change: RawDocumentBuf,
-        otherwise: &str,
+        rejection: &str,
     ) -> Result<(), Failure> {
-        self.update("members", filter, change, false, otherwise)
+        self.update("members", filter, change, false, rejection)
             .await
     }
 
@@ -273,7 +276,9 @@ impl Worker {
     async fn update_other(&self, member: u32, change: RawDocumentBuf) -> Result<(), Failure> {
         let filter = rawdoc! { "_id": member as i32 };
         let done = self.update_member(filter, change, "no such member").await;
-        done.map_err(|why| Failure::Unknown(format!("half done: {why}")))
+        done.map_err(|why| {
+            Failure::Unknown(format!("only the first of two updates was executed: {why}"))
+        })
     }
 
     async fn accept(&self, invitee: u32, inviter: u32) -> Result<(), Failure> {
@@ -323,10 +328,10 @@ impl Worker {
         let (id, number) = (resource as i64, comment as i64);
         let entry = rawdoc! { "number": number };
         if self.comments == CommentsLayout::Embedded {
-            let there = rawdoc! { "$in": [number] };
+            let present = rawdoc! { "$in": [number] };
             let change = rawdoc! { "$pull": { "resources.$[one].comments": entry } };
             return self
-                .update_on_wall(resource, there, change, "no such comment")
+                .update_on_wall(resource, present, change, "no such comment")
                 .await;
         }
         let filter = rawdoc! { "_id": id, "comments.number": number };
@@ -339,13 +344,13 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Refused with `otherwise` if they do not.
+    /// Refused with `rejection` if they do not.
     async fn update_on_wall(
         &self,
         resource: u64,
         numbers: RawDocumentBuf,
         change: RawDocumentBuf,
-        otherwise: &str,
+        rejection: &str,
     ) -> Result<(), Failure> {
         let (wall, number) = (self.population.wall(resource) as i32, resource as i64);
         let found = rawdoc! { "number": number, "comments.number": numbers };
@@ -353,7 +358,7 @@ impl Worker {
             "q": { "_id": wall, "resources": { "$elemMatch": found } },
             "u": change, "upsert": false, "arrayFilters": [{ "one.number": number }],
         };
-        self.update_one("walls", update, otherwise).await
+        self.update_one("walls", update, rejection).await
     }
 
     async fn comments_on(&self, resource: u64) -> Result<Comments, Failure> {
@@ -369,14 +374,14 @@ impl Worker {
         match self.comments {
             CommentsLayout::Separate => {
                 let projection = rawdoc! { "comments": 1 };
-                self.one("comments", resource as i64, projection, take)
+                self.find_by_id("comments", resource as i64, projection, take)
                     .await?;
             }
             CommentsLayout::Embedded => {
                 let wall = self.population.wall(resource).into();
                 let of_one = rawdoc! { "$elemMatch": { "number": resource as i64 } };
                 let projection = rawdoc! { "resources": of_one };
-                self.one("walls", wall, projection, |document| {
+                self.find_by_id("walls", wall, projection, |document| {
                     let resources = document.get_array("resources");
                     let first = resources.ok().and_then(|array| array.get_document(0).ok());
                     if let Some(found) = first {
@@ -390,13 +395,13 @@ impl Worker {
     }
 
     fn text(&self, owner: Owner, size: usize) -> String {
-        let bytes = self.population.contents().make(owner, size);
+        let bytes = self.population.contents().generate(owner, size);
         String::from_utf8(bytes).expect("texts are letters")
     }
 }
 
-fn absent(member: u32) -> Failure {
-    Failure::Refused(format!("member {member} is not there"))
+fn missing_member(member: u32) -> Failure {
+    Failure::Refused(format!("member {member} does not exist"))
 }
 
 /// Appends a value under a key that is not known at compile time.
@@ -424,7 +429,7 @@ fn bodies(array: &RawArray) -> impl Iterator<Item = (u64, &str)> {
     })
 }
 
-impl Client for Worker {
+impl Client for MongoDbClient {
     fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
         Box::pin(self.load(members))
     }
@@ -433,7 +438,7 @@ impl Client for Worker {
         Box::pin(async move {
             let mut found = None;
             let projection = rawdoc! { "profile": 1, "image": 1, "resources": 1, "friends": 1, "invitations": 1 };
-            self.one("members", owner.into(), projection, |document| {
+            self.find_by_id("members", owner.into(), projection, |document| {
                 let count = |array| wire::numbers(document, array).len() as u64;
                 let mut profile = Profile {
                     friends: count("friends"),
@@ -451,7 +456,7 @@ impl Client for Worker {
                 found = Some(profile);
             })
             .await?;
-            found.ok_or_else(|| absent(owner))
+            found.ok_or_else(|| missing_member(owner))
         })
     }
 
@@ -494,7 +499,7 @@ impl Client for Worker {
         Box::pin(async move {
             let mut resources = Resources::default();
             let projection = rawdoc! { "resources": { "$slice": top as i32 } };
-            self.one("walls", owner.into(), projection, |document| {
+            self.find_by_id("walls", owner.into(), projection, |document| {
                 let Ok(array) = document.get_array("resources") else {
                     return;
                 };
@@ -536,7 +541,7 @@ impl Client for Worker {
     fn view_feed(&self, member: u32, top: u32) -> Reply<'_, Feed> {
         Box::pin(async move {
             let mut friends = Vec::new();
-            self.one(
+            self.find_by_id(
                 "members",
                 member.into(),
                 rawdoc! { "friends": 1 },

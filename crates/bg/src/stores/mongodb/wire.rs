@@ -34,11 +34,11 @@ pub struct Wire {
 }
 
 /// The reply to a command.
-pub struct Answer(Bytes);
+pub struct CommandReply(Bytes);
 
-impl Answer {
+impl CommandReply {
     pub fn document(&self) -> &RawDocument {
-        RawDocument::from_bytes(&self.0[HEADER_SIZE..]).expect("checked when it came")
+        RawDocument::from_bytes(&self.0[HEADER_SIZE..]).expect("validated on receipt")
     }
 }
 
@@ -58,10 +58,10 @@ impl Wire {
     /// # Errors
     ///
     /// The error that the server returned, for the command or for one of several writes.
-    pub async fn command(&self, command: &RawDocument) -> Result<Answer, Failure> {
+    pub async fn command(&self, command: &RawDocument) -> Result<CommandReply, Failure> {
         let number = self.last_request.get().wrapping_add(1);
         self.last_request.set(number);
-        let link = self.links.enter(|| Pipe::open(&self.address)).await?;
+        let link = self.links.acquire(|| Pipe::open(&self.address)).await?;
         let reply = link.call(|out| {
             let body = command.as_bytes();
             let size = (HEADER_SIZE + body.len()) as u32;
@@ -71,20 +71,20 @@ impl Wire {
             out.push(0);
             out.extend_from_slice(body);
         });
-        let answer = Answer(reply.await?);
-        let odd = |why: &str| Failure::Unknown(format!("the server answered {why}"));
+        let answer = CommandReply(reply.await?);
+        let invalid = |why: &str| Failure::Unknown(format!("invalid reply: {why}"));
         let bytes = &answer.0;
         if bytes.len() < HEADER_SIZE || word(bytes, 12) != OP_MSG || bytes[20] != 0 {
-            return Err(odd("what is no document"));
+            return Err(invalid("it is not an OP_MSG document"));
         }
         if word(bytes, 8) != number {
-            return Err(odd("another request"));
+            return Err(invalid("it belongs to another request"));
         }
         let document = RawDocument::from_bytes(&bytes[HEADER_SIZE..]);
-        let document = document.map_err(|error| odd(&error.to_string()))?;
-        if let Some(failure) = refusal(document) {
+        let document = document.map_err(|error| invalid(&error.to_string()))?;
+        if let Some(failure) = failure_of(document) {
             if is_demoted(document) {
-                link.lose("the server is no longer the primary");
+                link.fail("the server is no longer the primary");
             }
             return Err(failure);
         }
@@ -98,11 +98,11 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Returns the failure if the command was not executed, or possibly not.
-fn refusal(answer: &RawDocument) -> Option<Failure> {
+fn failure_of(answer: &RawDocument) -> Option<Failure> {
     let failure = |of: &RawDocument| {
         let why = text(of, "errmsg").unwrap_or("no reason").to_owned();
         let code = number(of, "code").unwrap_or_default();
-        if UNSURE.contains(&code) {
+        if UNCERTAIN_CODES.contains(&code) {
             Failure::Unknown(format!("{why} ({code})"))
         } else {
             Failure::Refused(format!("{why} ({code})"))
@@ -125,14 +125,14 @@ fn refusal(answer: &RawDocument) -> Option<Failure> {
 /// Returns whether the server was the primary before a failover. The address may now lead to another server.
 fn is_demoted(answer: &RawDocument) -> bool {
     let code = number(answer, "code").unwrap_or_default();
-    number(answer, "ok") != Some(1) && NOT_PRIMARY.contains(&code)
+    number(answer, "ok") != Some(1) && NOT_PRIMARY_CODES.contains(&code)
 }
 
 /// NotWritablePrimary, NotPrimaryNoSecondaryOk, the older code for both, PrimarySteppedDown.
-const NOT_PRIMARY: [u64; 4] = [10107, 13435, 10058, 189];
+const NOT_PRIMARY_CODES: [u64; 4] = [10107, 13435, 10058, 189];
 
 /// Errors after which the command may have been executed: interrupted, shut down, stepped down, timed out.
-const UNSURE: [u64; 8] = [50, 64, 91, 189, 262, 11600, 11601, 11602];
+const UNCERTAIN_CODES: [u64; 8] = [50, 64, 91, 189, 262, 11600, 11601, 11602];
 
 /// The end of an error message for a duplicate `_id`.
 pub const DUPLICATE: &str = "(11000)";
@@ -176,18 +176,18 @@ pub async fn find(
 ) -> Result<(), Failure> {
     let mut answer = wire.command(command).await?;
     loop {
-        let odd = || Failure::Unknown("the server answered no cursor".to_owned());
+        let invalid = || Failure::Unknown("invalid reply: it has no cursor".to_owned());
         let id = {
             let cursor = answer.document().get_document("cursor");
-            let cursor = cursor.map_err(|_| odd())?;
+            let cursor = cursor.map_err(|_| invalid())?;
             let batch = cursor
                 .get_array("firstBatch")
                 .or(cursor.get_array("nextBatch"));
-            for found in batch.map_err(|_| odd())? {
-                let found = found.map_err(|_| odd())?;
-                each(found.as_document().ok_or_else(odd)?);
+            for found in batch.map_err(|_| invalid())? {
+                let found = found.map_err(|_| invalid())?;
+                each(found.as_document().ok_or_else(invalid)?);
             }
-            number(cursor, "id").ok_or_else(odd)? as i64
+            number(cursor, "id").ok_or_else(invalid)? as i64
         };
         if id == 0 {
             return Ok(());
@@ -209,7 +209,7 @@ impl Framing for Message {
         }
         let size = word(bytes, 0) as usize;
         if size < HEADER_SIZE - 5 {
-            Err(format!("a message of {size} bytes"))
+            Err(format!("invalid message size {size}"))
         } else {
             Ok(Some(size))
         }
@@ -223,10 +223,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_from_what_nobody_knows() {
-        assert_eq!(refusal(&rawdoc! { "ok": 1.0, "n": 1 }), None);
+    fn rejections_and_uncertain_outcomes_are_distinguished() {
+        assert_eq!(failure_of(&rawdoc! { "ok": 1.0, "n": 1 }), None);
         let refused =
-            |document: RawDocumentBuf| matches!(refusal(&document), Some(Failure::Refused(_)));
+            |document: RawDocumentBuf| matches!(failure_of(&document), Some(Failure::Refused(_)));
         assert!(refused(rawdoc! { "ok": 0.0, "errmsg": "no", "code": 59 }));
         let twice =
             rawdoc! { "ok": 1, "n": 0, "writeErrors": [{ "code": 11000, "errmsg": "twice" }] };
@@ -236,12 +236,15 @@ mod tests {
         ));
         let unsure =
             rawdoc! { "ok": 1, "n": 1, "writeConcernError": { "code": 64, "errmsg": "late" } };
-        assert_eq!(refusal(&unsure), Some(Failure::Unknown("late".to_owned())));
+        assert_eq!(
+            failure_of(&unsure),
+            Some(Failure::Unknown("late".to_owned()))
+        );
         assert!(refused(rawdoc! {}));
     }
 
     #[test]
-    fn a_server_that_was_demoted_is_told_from_one_that_refuses() {
+    fn a_demoted_primary_is_recognized() {
         assert!(is_demoted(
             &rawdoc! { "ok": 0.0, "errmsg": "not primary", "code": 10107 }
         ));
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_tells_its_size() {
+    fn a_message_starts_with_its_size() {
         assert_eq!(Message::size(&[9, 0, 0]), Ok(None));
         assert_eq!(Message::size(&[44, 1, 0, 0, 7]), Ok(Some(300)));
         assert!(Message::size(&[3, 0, 0, 0]).is_err());

@@ -19,23 +19,23 @@ impl Sql {
     pub async fn load(&self, members: Range<u32>) -> Result<(), Failure> {
         let mut loader = self.loader.lock().await;
         if loader.as_ref().is_none_or(|client| client.is_closed()) {
-            *loader = Some(self.connect_to_load().await?);
+            *loader = Some(self.connect_loader().await?);
         }
         let client = loader.as_mut().expect("just connected");
-        self.load_as_one(client, members)
+        self.load_atomically(client, members)
             .await
             .map_err(pool::failure)
     }
 
     /// Loads have no time limit for statements.
-    async fn connect_to_load(&self) -> Result<tokio_postgres::Client, Failure> {
+    async fn connect_loader(&self) -> Result<tokio_postgres::Client, Failure> {
         let client = pool::connect(&self.config).await?;
         let unlimited = client.batch_execute("SET statement_timeout = 0").await;
         unlimited.map_err(pool::failure)?;
         Ok(client)
     }
 
-    async fn load_as_one(
+    async fn load_atomically(
         &self,
         client: &mut tokio_postgres::Client,
         members: Range<u32>,
@@ -63,7 +63,7 @@ impl Sql {
         } else {
             "id, profile, thumbnail, image"
         };
-        let mut copy = Copy::begin(&transaction, "members", columns).await?;
+        let mut copy = CopyWriter::begin(&transaction, "members", columns).await?;
         for member in members.clone() {
             let image = population.image_size;
             copy.row(if counts { 7 } else { 4 });
@@ -85,7 +85,7 @@ impl Sql {
         }
         copy.end().await?;
 
-        let mut copy = Copy::begin(&transaction, "friendships", "member, friend").await?;
+        let mut copy = CopyWriter::begin(&transaction, "friendships", "member, friend").await?;
         for member in members.clone() {
             for friend in population.friends_of(member) {
                 if self.rows == Rows::Two || member < friend {
@@ -96,7 +96,7 @@ impl Sql {
         }
         copy.end().await?;
 
-        let mut copy = Copy::begin(&transaction, "invitations", "invitee, inviter").await?;
+        let mut copy = CopyWriter::begin(&transaction, "invitations", "invitee, inviter").await?;
         for member in members.clone() {
             for inviter in population.inviters_of(member) {
                 copy.pair(member, inviter);
@@ -105,7 +105,8 @@ impl Sql {
         }
         copy.end().await?;
 
-        let mut copy = Copy::begin(&transaction, "resources", "id, creator, wall, body").await?;
+        let mut copy =
+            CopyWriter::begin(&transaction, "resources", "id, creator, wall, body").await?;
         for resource in first_resource..end_resource {
             copy.row(4);
             copy.bigint(resource);
@@ -117,7 +118,7 @@ impl Sql {
         copy.end().await?;
 
         let columns = "resource, number, creator, body";
-        let mut copy = Copy::begin(&transaction, "comments", columns).await?;
+        let mut copy = CopyWriter::begin(&transaction, "comments", columns).await?;
         for resource in first_resource..end_resource {
             for number in 0..u64::from(population.comments) {
                 copy.row(4);
@@ -134,8 +135,8 @@ impl Sql {
     }
 
     pub async fn finish_load(&self) -> Result<(), Failure> {
-        let client = self.connect_to_load().await?;
-        for statement in schema::finish(self.rows) {
+        let client = self.connect_loader().await?;
+        for statement in schema::finish_statements(self.rows) {
             client
                 .batch_execute(statement)
                 .await
@@ -146,26 +147,26 @@ impl Sql {
 }
 
 /// A COPY in progress. Rows are accumulated and sent in large pieces.
-struct Copy {
+struct CopyWriter {
     sink: std::pin::Pin<Box<CopyInSink<Bytes>>>,
     rows: BytesMut,
 }
 
 const LARGE: usize = 256 * 1024;
 
-impl Copy {
+impl CopyWriter {
     async fn begin(
         transaction: &Transaction<'_>,
         table: &str,
         columns: &str,
-    ) -> Result<Copy, tokio_postgres::Error> {
+    ) -> Result<CopyWriter, tokio_postgres::Error> {
         let text = format!("COPY {table} ({columns}) FROM STDIN (FORMAT binary)");
         let sink = transaction.copy_in(&text).await?;
         let mut rows = BytesMut::with_capacity(LARGE + LARGE / 4);
         rows.put_slice(b"PGCOPY\n\xff\r\n\0");
         rows.put_u32(0); // flags
         rows.put_u32(0); // size of the header's extension
-        Ok(Copy {
+        Ok(CopyWriter {
             sink: Box::pin(sink),
             rows,
         })

@@ -31,7 +31,7 @@ pub use schema::{PUT_NOTE, PUT_NOTE_IF_ABSENT};
 pub use sql::{ProfileRow, Raw, Sql, member, number};
 
 use super::settings::Settings;
-use super::{Opened, Options};
+use super::{OpenResult, Options};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
@@ -46,8 +46,8 @@ pub struct Postgres {
     connections: usize,
 }
 
-pub fn open(options: &Options) -> Opened {
-    let mut settings = Settings::of(options);
+pub fn open(options: &Options) -> OpenResult {
+    let mut settings = Settings::new(options);
     let postgres = Postgres::new(options, &mut settings)?;
     settings.finish("postgres")?;
     Ok(Box::new(postgres))
@@ -64,7 +64,7 @@ impl Postgres {
         let address = address.unwrap_or("postgres://postgres@127.0.0.1:5432/postgres");
         let mut config: tokio_postgres::Config = address
             .parse()
-            .map_err(|error| format!("{address}: not an address of PostgreSQL ({error}); it is like postgres://user@host:port/database"))?;
+            .map_err(|error| format!("--at {address}: not a PostgreSQL address ({error}); an example is postgres://user@host:port/database"))?;
         let given = config.get_options().unwrap_or_default().to_owned();
         // Use plans that are valid for every member. Compiling takes milliseconds, for statements that take
         // microseconds.
@@ -96,11 +96,11 @@ impl Postgres {
         if i32::try_from(population.members).is_err() {
             let members = population.members;
             return Err(Failure::Refused(format!(
-                "{members} members are more than PostgreSQL's int can number"
+                "{members} members exceed the range of PostgreSQL's int"
             )));
         }
         let client = pool::connect(&self.config).await?;
-        let text = schema::create(self.layout, population);
+        let text = schema::create_statements(self.layout, population);
         client.batch_execute(&text).await.map_err(pool::failure)
     }
 

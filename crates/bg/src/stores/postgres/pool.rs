@@ -14,7 +14,7 @@ use super::schema::Query;
 use crate::stores::contract::Failure;
 use crate::stores::links::{Link, Links};
 
-pub struct Pool {
+pub struct StatementPool {
     config: Config,
     /// Indexed by [`Query`].
     texts: Vec<String>,
@@ -25,25 +25,25 @@ struct Connection {
     client: Client,
     /// The server's session has lost the prepared statements, or the server has become a standby. Another connection is
     /// needed.
-    is_useless: Cell<bool>,
+    is_unusable: Cell<bool>,
     /// Indexed by [`Query`].
     statements: Vec<Statement>,
 }
 
 impl Link for Connection {
     fn is_lost(&self) -> bool {
-        self.is_useless.get() || self.client.is_closed()
+        self.is_unusable.get() || self.client.is_closed()
     }
 }
 
-impl Pool {
+impl StatementPool {
     /// Opens all connections.
     pub async fn open(
         config: Config,
         texts: Vec<String>,
         connections: usize,
-    ) -> Result<Pool, Failure> {
-        let pool = Pool {
+    ) -> Result<StatementPool, Failure> {
+        let pool = StatementPool {
             config,
             texts,
             links: Links::new(connections),
@@ -57,7 +57,7 @@ impl Pool {
         query: Query,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Failure> {
-        let connection = self.links.enter(|| self.prepare()).await?;
+        let connection = self.links.acquire(|| self.prepare()).await?;
         let statement = &connection.statements[query as usize];
         let rows = connection.client.query(statement, parameters).await;
         rows.map_err(|error| connection.failure(error))
@@ -69,7 +69,7 @@ impl Pool {
         query: Query,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Failure> {
-        let connection = self.links.enter(|| self.prepare()).await?;
+        let connection = self.links.acquire(|| self.prepare()).await?;
         let statement = &connection.statements[query as usize];
         let changed = connection.client.execute(statement, parameters).await;
         changed.map_err(|error| connection.failure(error))
@@ -90,7 +90,7 @@ impl Pool {
         }
         Ok(Connection {
             client,
-            is_useless: Cell::new(false),
+            is_unusable: Cell::new(false),
             statements,
         })
     }
@@ -100,12 +100,15 @@ impl Connection {
     /// Converts an error like [`failure`]. Also records that the next call needs another connection if this one has
     /// become unusable: a connection pooler has assigned another session, or the primary was demoted.
     fn failure(&self, error: Error) -> Failure {
-        let useless = [
+        let unusable_codes = [
             SqlState::INVALID_SQL_STATEMENT_NAME,
             SqlState::READ_ONLY_SQL_TRANSACTION,
         ];
-        if error.code().is_some_and(|code| useless.contains(code)) {
-            self.is_useless.set(true);
+        if error
+            .code()
+            .is_some_and(|code| unusable_codes.contains(code))
+        {
+            self.is_unusable.set(true);
         }
         failure(error)
     }
@@ -129,8 +132,8 @@ pub async fn connect(config: &Config) -> Result<Client, Failure> {
 /// Converts an error. A statement that failed with a PostgreSQL error was rolled back, since it is a transaction of its
 /// own. If the session ended or was lost, it may have been committed before.
 pub fn failure(error: Error) -> Failure {
-    let said_no = |error: &DbError| error.parsed_severity() == Some(Severity::Error);
-    if error.as_db_error().is_some_and(said_no) {
+    let is_error = |error: &DbError| error.parsed_severity() == Some(Severity::Error);
+    if error.as_db_error().is_some_and(is_error) {
         Failure::Refused(describe(&error))
     } else {
         Failure::Unknown(describe(&error))

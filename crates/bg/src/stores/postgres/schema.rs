@@ -31,7 +31,7 @@ pub enum Rows {
     Two,
 }
 
-pub fn create(layout: Layout, population: &Population) -> String {
+pub fn create_statements(layout: Layout, population: &Population) -> String {
     let counts = match layout {
         Layout::Basic => "",
         Layout::Aggregate => {
@@ -78,7 +78,7 @@ pub const PUT_NOTE_IF_ABSENT: &str =
 
 /// Returns the statements to execute after all rows are loaded, one at a time. Creating an index is faster than
 /// maintaining it, and index-only counting needs the visibility map.
-pub fn finish(rows: Rows) -> Vec<&'static str> {
+pub fn finish_statements(rows: Rows) -> Vec<&'static str> {
     let mut statements = vec![
         "CREATE INDEX IF NOT EXISTS resources_by_wall ON resources (wall, id)",
         "CREATE INDEX IF NOT EXISTS resources_by_creator ON resources (creator)",
@@ -130,39 +130,39 @@ impl Query {
         Query::Feed,
     ];
 
-    pub fn text(self, layout: Layout, rows: Rows) -> String {
+    pub fn sql(self, layout: Layout, rows: Rows) -> String {
         match self {
-            Query::OwnProfile => profile(layout, rows, true),
-            Query::OtherProfile => profile(layout, rows, false),
+            Query::OwnProfile => profile_query(layout, rows, true),
+            Query::OtherProfile => profile_query(layout, rows, false),
             Query::Friends => format!(
                 "SELECT id, profile, thumbnail FROM ({}) AS friends JOIN members ON id = friend",
-                friends(rows)
+                friends_query(rows)
             ),
             Query::Invitations => {
                 "SELECT id, profile, thumbnail FROM invitations JOIN members ON id = inviter WHERE invitee = $1".into()
             }
-            Query::Invite => counted(
+            Query::Invite => change_with_count(
                 layout,
                 "INSERT INTO invitations (inviter, invitee) VALUES ($1, $2) RETURNING invitee",
                 "invitations = invitations + 1",
             ),
             Query::Accept => {
                 let pair = match rows {
-                    Rows::Two => "invitee, inviter FROM gone UNION ALL SELECT inviter, invitee FROM gone",
-                    Rows::One => "least(invitee, inviter), greatest(invitee, inviter) FROM gone",
+                    Rows::Two => "invitee, inviter FROM deleted UNION ALL SELECT inviter, invitee FROM deleted",
+                    Rows::One => "least(invitee, inviter), greatest(invitee, inviter) FROM deleted",
                 };
-                let made = format!("INSERT INTO friendships (member, friend) SELECT {pair}");
-                let gone = "DELETE FROM invitations WHERE invitee = $1 AND inviter = $2 RETURNING invitee, inviter";
+                let created = format!("INSERT INTO friendships (member, friend) SELECT {pair}");
+                let deleted = "DELETE FROM invitations WHERE invitee = $1 AND inviter = $2 RETURNING invitee, inviter";
                 match layout {
-                    Layout::Basic => format!("WITH gone AS ({gone}) {made}"),
+                    Layout::Basic => format!("WITH deleted AS ({deleted}) {created}"),
                     Layout::Aggregate => format!(
-                        "WITH {LOCKED}, gone AS ({gone}), made AS ({made})
+                        "WITH {LOCKED}, deleted AS ({deleted}), created AS ({created})
                          UPDATE members SET friends = friends + 1, invitations = invitations - (members.id = invitee)::int
-                         FROM locked, gone WHERE members.id = locked.id"
+                         FROM locked, deleted WHERE members.id = locked.id"
                     ),
                 }
             }
-            Query::Reject => counted(
+            Query::Reject => change_with_count(
                 layout,
                 "DELETE FROM invitations WHERE invitee = $1 AND inviter = $2 RETURNING invitee",
                 "invitations = invitations - 1",
@@ -175,8 +175,8 @@ impl Query {
                 match layout {
                     Layout::Basic => format!("DELETE FROM friendships WHERE {which}"),
                     Layout::Aggregate => format!(
-                        "WITH {LOCKED}, gone AS (DELETE FROM friendships WHERE {which} RETURNING member),
-                         either AS (SELECT 1 FROM gone LIMIT 1)
+                        "WITH {LOCKED}, deleted AS (DELETE FROM friendships WHERE {which} RETURNING member),
+                         either AS (SELECT 1 FROM deleted LIMIT 1)
                          UPDATE members SET friends = friends - 1 FROM locked, either WHERE members.id = locked.id"
                     ),
                 }
@@ -194,7 +194,7 @@ impl Query {
                 "SELECT author, number, time, body FROM ({}) AS friends,
                      LATERAL (SELECT author, number, time, body FROM posts WHERE author = friend ORDER BY time DESC LIMIT $2) AS newest
                  ORDER BY time DESC LIMIT $2",
-                friends(rows)
+                friends_query(rows)
             ),
         }
     }
@@ -206,7 +206,7 @@ const LOCKED: &str =
     "locked AS (SELECT id FROM members WHERE id IN ($1, $2) ORDER BY id FOR NO KEY UPDATE)";
 
 /// Returns a query for the friends of `$1`, as a column `friend`.
-fn friends(rows: Rows) -> &'static str {
+fn friends_query(rows: Rows) -> &'static str {
     match rows {
         Rows::Two => "SELECT friend FROM friendships WHERE member = $1",
         Rows::One => {
@@ -215,12 +215,12 @@ fn friends(rows: Rows) -> &'static str {
     }
 }
 
-fn profile(layout: Layout, rows: Rows, own: bool) -> String {
+fn profile_query(layout: Layout, rows: Rows, own: bool) -> String {
     let (counted, basic) = ("friends, resources", layout == Layout::Basic);
     let counts = if basic {
         format!(
             "(SELECT count(*) FROM ({}) AS friends), (SELECT count(*) FROM resources WHERE creator = $1)",
-            friends(rows)
+            friends_query(rows)
         )
     } else {
         counted.to_owned()
@@ -234,7 +234,7 @@ fn profile(layout: Layout, rows: Rows, own: bool) -> String {
 }
 
 /// Returns a change of one row with the corresponding change of the invitee's count.
-fn counted(layout: Layout, change: &str, set: &str) -> String {
+fn change_with_count(layout: Layout, change: &str, set: &str) -> String {
     match layout {
         Layout::Basic => change.to_owned(),
         Layout::Aggregate => {

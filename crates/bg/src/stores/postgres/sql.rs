@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::Postgres;
-use super::pool::Pool;
+use super::pool::StatementPool;
 use super::schema::{Layout, Query, Rows};
 use crate::model::content::{Owner, POST_SIZE};
 use crate::model::population::Population;
@@ -19,7 +19,7 @@ pub struct Sql {
     pub(super) rows: Rows,
     pub(super) population: Arc<Population>,
     pub(super) loader: tokio::sync::Mutex<Option<tokio_postgres::Client>>,
-    pool: Pool,
+    pool: StatementPool,
 }
 
 /// A member's row, as returned by [`Query::OwnProfile`] and [`Query::OtherProfile`].
@@ -82,14 +82,14 @@ fn id(member: u32) -> i32 {
 impl Sql {
     pub async fn connect(postgres: &Postgres, population: Arc<Population>) -> Result<Sql, Failure> {
         let (layout, rows) = (postgres.layout, postgres.rows);
-        let texts = Query::ALL.map(|query| query.text(layout, rows)).into();
+        let texts = Query::ALL.map(|query| query.sql(layout, rows)).into();
         Ok(Sql {
             config: postgres.config.clone(),
             layout,
             rows,
             population,
             loader: tokio::sync::Mutex::default(),
-            pool: Pool::open(postgres.config.clone(), texts, postgres.connections).await?,
+            pool: StatementPool::open(postgres.config.clone(), texts, postgres.connections).await?,
         })
     }
 
@@ -106,7 +106,7 @@ impl Sql {
         let mut rows = self.pool.rows(query, &[&id(owner)]).await?;
         let row = rows
             .pop()
-            .ok_or_else(|| Failure::Refused(format!("member {owner} is not there")))?;
+            .ok_or_else(|| Failure::Refused(format!("member {owner} does not exist")))?;
         Ok(ProfileRow {
             friends: number(&row, 2),
             resources: number(&row, 3),
@@ -126,45 +126,45 @@ impl Sql {
     }
 
     pub async fn invite(&self, inviter: u32, invitee: u32) -> Result<(), Failure> {
-        self.relation(Query::Invite, inviter, invitee, "no such member")
+        self.change_relation(Query::Invite, inviter, invitee, "no such member")
             .await
     }
 
     pub async fn accept(&self, invitee: u32, inviter: u32) -> Result<(), Failure> {
-        self.relation(Query::Accept, invitee, inviter, "no such invitation")
+        self.change_relation(Query::Accept, invitee, inviter, "no such invitation")
             .await
     }
 
     pub async fn reject(&self, invitee: u32, inviter: u32) -> Result<(), Failure> {
-        self.relation(Query::Reject, invitee, inviter, "no such invitation")
+        self.change_relation(Query::Reject, invitee, inviter, "no such invitation")
             .await
     }
 
     pub async fn thaw(&self, member: u32, friend: u32) -> Result<(), Failure> {
-        self.relation(Query::Thaw, member, friend, "no such friendship")
+        self.change_relation(Query::Thaw, member, friend, "no such friendship")
             .await
     }
 
-    async fn relation(
+    async fn change_relation(
         &self,
         query: Query,
         member: u32,
         other: u32,
-        otherwise: &str,
+        rejection: &str,
     ) -> Result<(), Failure> {
-        self.change(query, &[&id(member), &id(other)], otherwise)
+        self.execute_write(query, &[&id(member), &id(other)], rejection)
             .await
     }
 
     /// Executes a write, which is refused if it changes nothing.
-    async fn change(
+    async fn execute_write(
         &self,
         query: Query,
         parameters: &[&(dyn ToSql + Sync)],
-        otherwise: &str,
+        rejection: &str,
     ) -> Result<(), Failure> {
         match self.pool.change(query, parameters).await? {
-            0 => Err(Failure::Refused(otherwise.to_owned())),
+            0 => Err(Failure::Refused(rejection.to_owned())),
             _ => Ok(()),
         }
     }
@@ -188,13 +188,13 @@ impl Sql {
         );
         let (resource, number) = (resource as i64, number as i64);
         let parameters: [&(dyn ToSql + Sync); 4] = [&resource, &number, &id(member), &body];
-        self.change(Query::PostComment, &parameters, "not inserted")
+        self.execute_write(Query::PostComment, &parameters, "not inserted")
             .await
     }
 
     pub async fn delete_comment(&self, resource: u64, number: u64) -> Result<(), Failure> {
         let parameters: [&(dyn ToSql + Sync); 2] = [&(resource as i64), &(number as i64)];
-        self.change(Query::DeleteComment, &parameters, "no such comment")
+        self.execute_write(Query::DeleteComment, &parameters, "no such comment")
             .await
     }
 
@@ -202,7 +202,8 @@ impl Sql {
         let body = self.text(Owner::Post(author, post.number), POST_SIZE);
         let (number, time) = (post.number as i64, post.time as i64);
         let parameters: [&(dyn ToSql + Sync); 4] = [&id(author), &number, &time, &body];
-        self.change(Query::Post, &parameters, "not inserted").await
+        self.execute_write(Query::Post, &parameters, "not inserted")
+            .await
     }
 
     /// Returns rows of author, number, time and body.
@@ -213,7 +214,7 @@ impl Sql {
     }
 
     fn text(&self, owner: Owner, size: usize) -> String {
-        let bytes = self.population.contents().make(owner, size);
+        let bytes = self.population.contents().generate(owner, size);
         String::from_utf8(bytes).expect("texts are letters")
     }
 }

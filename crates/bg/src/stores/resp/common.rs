@@ -17,7 +17,7 @@ pub const LOAD_BYTES: usize = 256 << 10;
 ///
 /// The address is invalid, or there is a setting other than `password`.
 pub fn server(name: &str, usual: &str, options: &Options) -> Result<Server, String> {
-    let mut settings = Settings::of(options);
+    let mut settings = Settings::new(options);
     let password = settings.text("password").map(str::to_owned);
     settings.finish(name)?;
     let address = options.address.as_deref().unwrap_or(usual);
@@ -25,7 +25,7 @@ pub fn server(name: &str, usual: &str, options: &Options) -> Result<Server, Stri
         .rsplit_once(':')
         .map(|(_, port)| port.parse::<u16>());
     if !matches!(port, Some(Ok(_))) {
-        return Err(format!("{address:?} is no address: write host:port"));
+        return Err(format!("--at {address:?}: must be host:port"));
     }
     Ok(Server {
         address: address.to_owned(),
@@ -34,17 +34,17 @@ pub fn server(name: &str, usual: &str, options: &Options) -> Result<Server, Stri
 }
 
 /// Accepts any reply that is not an error.
-pub struct Done;
+pub struct AnyReply;
 
-impl Receiver for Done {
+impl Receiver for AnyReply {
     fn take(&mut self, _: Token<'_>) {}
 }
 
 /// Receives a value or nil.
 #[derive(Default)]
-struct Value(Option<Vec<u8>>);
+struct ValueReply(Option<Vec<u8>>);
 
-impl Receiver for Value {
+impl Receiver for ValueReply {
     fn take(&mut self, token: Token<'_>) {
         if let Token::Bulk(value) = token {
             self.0 = Some(value.to_vec());
@@ -53,22 +53,29 @@ impl Receiver for Value {
 }
 
 /// Reads a note by its key.
-pub async fn note(server: &Server, key: String) -> Result<Option<String>, Failure> {
+pub async fn read_note(server: &Server, key: String) -> Result<Option<String>, Failure> {
     let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
-    let call = pool.call(1, Value::default(), |out| command(out, &[&"GET", &key]));
+    let call = pool.call(1, ValueReply::default(), |out| {
+        command(out, &[&"GET", &key])
+    });
     let value = call.await?.0;
     Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
 }
 
 /// Writes a note by `how`, which is SET or SETNX.
-pub async fn put_note(server: &Server, how: &str, key: String, text: &str) -> Result<(), Failure> {
+pub async fn write_note(
+    server: &Server,
+    how: &str,
+    key: String,
+    text: &str,
+) -> Result<(), Failure> {
     let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
-    let call = pool.call(1, Done, |out| command(out, &[&how, &key, &text]));
-    call.await.map(|Done| ())
+    let call = pool.call(1, AnyReply, |out| command(out, &[&how, &key, &text]));
+    call.await.map(|AnyReply| ())
 }
 
 /// Splits a value into the profile and, if the population has images, the image.
-pub fn apart<'v>(population: &Population, value: &'v [u8]) -> (&'v [u8], Option<&'v [u8]>) {
+pub fn split_value<'v>(population: &Population, value: &'v [u8]) -> (&'v [u8], Option<&'v [u8]>) {
     if population.image_size.is_none() {
         return (value, None);
     }
@@ -92,7 +99,7 @@ mod tests {
         }
         for bad in ["", "localhost", "7379", "host:99999", "http://host"] {
             let refused = server("larder", "127.0.0.1:7379", &at(bad)).expect_err("no address");
-            assert!(refused.contains("write host:port"), "{refused}");
+            assert!(refused.contains("must be host:port"), "{refused}");
         }
     }
 }

@@ -52,13 +52,13 @@ pub trait Receiver: 'static {
 
 /// A connection that several calls share, used from one thread.
 pub struct Connection {
-    shared: Rc<Shared>,
+    shared: Rc<ConnectionState>,
 }
 
-struct Shared {
+struct ConnectionState {
     server: Rc<Server>,
     output: RefCell<Vec<u8>>,
-    queue: RefCell<VecDeque<Queued>>,
+    queue: RefCell<VecDeque<QueuedCall>>,
     driver: RefCell<Option<Waker>>,
     /// The driver is idle and has not been woken.
     is_idle: Cell<bool>,
@@ -66,13 +66,13 @@ struct Shared {
     is_closed: Cell<bool>,
 }
 
-struct Queued {
-    waiting: Rc<dyn Waiting>,
+struct QueuedCall {
+    pending: Rc<dyn PendingCall>,
     /// The number of outstanding replies.
     replies: u32,
 }
 
-trait Waiting {
+trait PendingCall {
     fn take(&self, token: Token<'_>, depth: usize);
     fn end(&self, failure: Option<Failure>);
 }
@@ -98,7 +98,7 @@ impl Connection {
     /// The connection failed; nothing was sent.
     pub async fn open(server: Rc<Server>) -> Result<Connection, Failure> {
         let stream = connect(&server).await?;
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(ConnectionState {
             server,
             output: RefCell::default(),
             queue: RefCell::default(),
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// Returns the number of calls that wait for replies.
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.shared.queue.borrow().len()
     }
 
@@ -129,8 +129,8 @@ impl Connection {
             waker: RefCell::new(None),
         });
         encode(&mut self.shared.output.borrow_mut());
-        self.shared.queue.borrow_mut().push_back(Queued {
-            waiting: slot.clone(),
+        self.shared.queue.borrow_mut().push_back(QueuedCall {
+            pending: slot.clone(),
             replies,
         });
         self.shared.wake_driver();
@@ -175,7 +175,7 @@ impl<R> Drop for Call<R> {
     }
 }
 
-impl<R: Receiver> Waiting for Slot<R> {
+impl<R: Receiver> PendingCall for Slot<R> {
     #[inline]
     fn take(&self, token: Token<'_>, depth: usize) {
         if let Token::Error(text) = token {
@@ -212,7 +212,7 @@ impl<R> Slot<R> {
     }
 }
 
-impl Shared {
+impl ConnectionState {
     #[inline]
     fn wake_driver(&self) {
         if self.is_idle.replace(false)
@@ -237,12 +237,12 @@ impl Shared {
         self.output.borrow_mut().clear();
         let queue = std::mem::take(&mut *self.queue.borrow_mut());
         for queued in queue {
-            queued.waiting.end(Some(failure.clone()));
+            queued.pending.end(Some(failure.clone()));
         }
     }
 }
 
-async fn drive(shared: Rc<Shared>, first: TcpStream) {
+async fn drive(shared: Rc<ConnectionState>, first: TcpStream) {
     let mut stream = Some(first);
     while !shared.is_closed.get() {
         match stream.take() {
@@ -295,7 +295,9 @@ async fn connect(server: &Server) -> Result<TcpStream, Failure> {
                 Ok(Step::Piece(piece)) if piece.token == Token::Simple(b"OK") => break,
                 Ok(Step::Piece(_)) => {
                     let reply = String::from_utf8_lossy(&reply).trim_end().to_owned();
-                    return Err(Failure::Refused(format!("{address} says: {reply}")));
+                    return Err(Failure::Refused(format!(
+                        "{address} rejected AUTH: {reply}"
+                    )));
                 }
                 Err(error) => return Err(refused(error)),
             }
@@ -324,7 +326,11 @@ impl Wire {
     }
 
     /// Completes when the connection is lost or no longer needed.
-    fn poll_drive(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_drive(
+        &mut self,
+        shared: &ConnectionState,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         if shared.is_closed.get() {
             return Poll::Ready(Ok(()));
         }
@@ -334,27 +340,27 @@ impl Wire {
             if read? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.hand_out(shared)?;
+            self.dispatch_replies(shared)?;
         }
         self.send(shared, cx)
             .map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(self.input.room());
+        let mut room = ReadBuf::new(self.input.spare());
         match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => {
                 let read = room.filled().len();
-                self.input.filled(read);
+                self.input.commit(read);
                 Poll::Ready(Ok(read))
             }
         }
     }
 
     /// Passes complete tokens to the waiting calls.
-    fn hand_out(&mut self, shared: &Shared) -> io::Result<()> {
+    fn dispatch_replies(&mut self, shared: &ConnectionState) -> io::Result<()> {
         let mut queue = shared.queue.borrow_mut();
         let (bytes, mut at, mut demoted) = (self.input.bytes(), 0, false);
         while let Some(front) = queue.front_mut() {
@@ -364,20 +370,20 @@ impl Wire {
                 Err(error) => return Err(io::Error::other(error)),
             };
             demoted |= matches!(piece.token, Token::Error(text) if text.starts_with(b"READONLY"));
-            front.waiting.take(piece.token, piece.depth);
+            front.pending.take(piece.token, piece.depth);
             at += piece.size;
             if piece.is_last {
                 front.replies -= 1;
                 if front.replies == 0 {
-                    let ended = queue.pop_front().expect("it is in front");
-                    ended.waiting.end(None);
+                    let ended = queue.pop_front().expect("the queue has a front");
+                    ended.pending.end(None);
                 }
             }
         }
         if queue.is_empty() && at < bytes.len() {
-            return Err(io::Error::other("it sent a reply that nobody waits for"));
+            return Err(io::Error::other("the server sent an unexpected reply"));
         }
-        self.input.take(at);
+        self.input.consume(at);
         if demoted {
             Err(io::Error::other("the server has become a replica"))
         } else {
@@ -386,7 +392,7 @@ impl Wire {
     }
 
     /// Sends accumulated output, as far as the socket accepts it.
-    fn send(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Option<io::Error> {
+    fn send(&mut self, shared: &ConnectionState, cx: &mut Context<'_>) -> Option<io::Error> {
         let mut output = shared.output.borrow_mut();
         while self.sent < output.len() {
             match Pin::new(&mut self.stream).poll_write(cx, &output[self.sent..]) {

@@ -64,7 +64,7 @@ impl Pool {
             [only] => only,
             several => several
                 .iter()
-                .min_by_key(|connection| connection.under_way())
+                .min_by_key(|connection| connection.in_flight())
                 .expect("there is at least one"),
         };
         connection.call(replies, receiver, encode)

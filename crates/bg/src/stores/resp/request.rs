@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_back_and_keep_their_order() {
+    fn hex_numbers_round_trip_and_keep_their_order() {
         let numbers = [0, 9, 10, 255, 256, u64::from(u32::MAX), 1 << 55, u64::MAX];
         for pair in numbers.windows(2) {
             assert!(hex::<16>(pair[0]) < hex::<16>(pair[1]));

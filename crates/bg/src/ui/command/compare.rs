@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::ending::Ending;
-use super::{report, say};
-use crate::rate::compare::{self, Comparison, Subject, Verdict};
+use super::outcome::CommandOutcome;
+use super::{output, report};
+use crate::rate::compare::{self, Comparison, ComparisonVerdict, Subject};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,7 +17,7 @@ Exit status: 0 if B is as good as A or better, 1 if it is worse, 2 if they canno
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Arguments {
+pub struct CompareArguments {
     /// The file rating.json of `bg rate --report` (or its folder), or the output of `bg run --json`
     #[arg(value_name = "A")]
     one: PathBuf,
@@ -31,30 +31,35 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn compare(arguments: &Arguments) -> Result<Ending, String> {
+pub fn compare(arguments: &CompareArguments) -> Result<CommandOutcome, String> {
     if !(0.0..=100.0).contains(&arguments.tolerance) {
         return Err(format!(
             "--tolerance {}: must be 0 to 100 percent",
             arguments.tolerance
         ));
     }
-    let (one, other) = (subject(&arguments.one)?, subject(&arguments.other)?);
+    let (one, other) = (
+        read_subject(&arguments.one)?,
+        read_subject(&arguments.other)?,
+    );
     let comparison = compare::compare(&one, &other, arguments.tolerance / 100.0)?;
     if arguments.json {
         let text = serde_json::to_string(&comparison).map_err(|why| why.to_string())?;
-        say::out(format_args!("{text}"));
+        output::out(format_args!("{text}"));
     } else {
-        say::out(format_args!("{}", words(&comparison)));
+        output::out(format_args!("{}", format_comparison(&comparison)));
     }
-    Ok(Ending::of(comparison.verdict != Verdict::Worse))
+    Ok(CommandOutcome::from_met(
+        comparison.verdict != ComparisonVerdict::Worse,
+    ))
 }
 
-fn subject(path: &Path) -> Result<Subject, String> {
+fn read_subject(path: &Path) -> Result<Subject, String> {
     let (file, text) = report::read(path)?;
     Subject::read(&text).map_err(|why| format!("{}: {why}", file.display()))
 }
 
-fn words(comparison: &Comparison) -> String {
+fn format_comparison(comparison: &Comparison) -> String {
     let mut out = format!(
         "{:<22} {:>14} {:>14} {:>10} {:>10}  verdict",
         "figure", "A", "B", "change", "noise"
@@ -69,27 +74,27 @@ fn words(comparison: &Comparison) -> String {
             row.a,
             row.b,
             row.noise,
-            word(row.verdict)
+            verdict_name(row.verdict)
         );
     }
     for difference in &comparison.differences {
-        out += &format!("\nwarning: they were not asked the same: {difference}");
+        out += &format!("\nwarning: the parameters differ: {difference}");
     }
     out += &format!(
-        "\nB is {}",
+        "\nB {}",
         match comparison.verdict {
-            Verdict::Better => "better than A",
-            Verdict::Alike => "as A, as far as noise lets one tell",
-            Verdict::Worse => "worse than A",
+            ComparisonVerdict::Better => "is better than A",
+            ComparisonVerdict::Alike => "does not differ from A beyond noise",
+            ComparisonVerdict::Worse => "is worse than A",
         }
     );
     out
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: ComparisonVerdict) -> &'static str {
     match verdict {
-        Verdict::Better => "better",
-        Verdict::Alike => "alike",
-        Verdict::Worse => "worse",
+        ComparisonVerdict::Better => "better",
+        ComparisonVerdict::Alike => "alike",
+        ComparisonVerdict::Worse => "worse",
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::client;
-use super::ending::Ending;
 use super::folder::Folder;
 use super::interrupt::on_interrupt;
+use super::outcome::CommandOutcome;
 use super::{rate, run};
 use crate::coordinate::Fleet;
-use crate::model::duration::duration;
+use crate::model::duration::parse_duration;
 use crate::run::Setup;
 use crate::run::live::Watchable;
 
@@ -27,12 +27,12 @@ sends the secret in BG_SECRET to clients that require one.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Arguments {
+pub struct CoordinatorArguments {
     /// A client and its speed relative to the others; repeat for each client
-    #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = at)]
+    #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = parse_client)]
     clients: Vec<(String, f64)>,
     /// End the trial when a client has sent no heartbeat for this time
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
     patience: Duration,
     #[command(subcommand)]
     work: Work,
@@ -42,15 +42,15 @@ pub struct Arguments {
 #[derive(Subcommand)]
 pub enum Work {
     /// Execute actions on a data store for some time
-    Run(Box<run::Arguments>),
+    Run(Box<run::RunArguments>),
     /// Find the highest throughput, or the highest load, that meets an SLA
-    Rate(Box<rate::Arguments>),
+    Rate(Box<rate::RateArguments>),
 }
 
 /// The command line that a client receives.
 #[derive(Parser)]
 #[command(name = "bg")]
-struct Words {
+struct ClientCommand {
     #[command(subcommand)]
     work: Work,
 }
@@ -63,7 +63,7 @@ impl Work {
     /// The command line is invalid.
     pub fn parse(words: &[String]) -> Result<Work, String> {
         let all = std::iter::once("bg").chain(words.iter().map(String::as_str));
-        Words::try_parse_from(all)
+        ClientCommand::try_parse_from(all)
             .map(|words| words.work)
             .map_err(|why| why.to_string())
     }
@@ -93,15 +93,15 @@ impl Work {
     }
 
     /// Returns whether reads are also validated while trials run.
-    pub fn judges_online(&self) -> bool {
+    pub fn validates_online(&self) -> bool {
         match self {
-            Work::Run(arguments) => arguments.judges_online(),
-            Work::Rate(arguments) => arguments.judges_online(),
+            Work::Run(arguments) => arguments.validates_online(),
+            Work::Rate(arguments) => arguments.validates_online(),
         }
     }
 }
 
-pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
+pub fn coordinator(arguments: CoordinatorArguments) -> Result<CommandOutcome, String> {
     // The words after this command's options, from `run` or `rate` on, are the command line for the clients.
     let own = std::env::args().position(|word| word == "coordinator");
     let words: Vec<String> = std::env::args()
@@ -135,16 +135,16 @@ pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
     }
 }
 
-fn at(text: &str) -> Result<(String, f64), String> {
+fn parse_client(text: &str) -> Result<(String, f64), String> {
     let (address, speed) = match text.split_once('@') {
         None => (text, 1.0),
         Some((address, speed)) => match speed.parse() {
             Ok(speed) => (address, speed),
-            Err(_) => return Err(format!("{speed:?} is no speed")),
+            Err(_) => return Err(format!("{speed:?} is not a number")),
         },
     };
     if !(speed > 0.0 && f64::is_finite(speed)) {
-        return Err("a speed is more than 0".to_owned());
+        return Err("the speed must be more than 0".to_owned());
     }
     match address.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {

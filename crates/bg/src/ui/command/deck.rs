@@ -7,13 +7,13 @@ use clap::Args;
 
 use super::interrupt::on_interrupt;
 use super::options::{JudgeOption, SetupOptions, TrialOptions};
-use super::{load, say, table};
-use crate::rate::{End, Rating};
+use super::{load, output, table};
+use crate::rate::{Rating, RatingOutcome};
 use crate::run::live::{Live, Watchable};
 use crate::run::{Process, Setup, Tracing};
-use crate::ui::deck::{About, Board, Deck, Order, Watched};
+use crate::ui::deck::{About, Board, Deck, NextStep, ObservedRunner};
 use crate::verdict::agreement::Sla;
-use crate::verdict::measure::{Laboratory, Load};
+use crate::verdict::measure::{Load, TrialRunner};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +25,7 @@ The page at http://127.0.0.1:6001/ has the controls: number of threads, stop, an
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
-pub struct Arguments {
+pub struct DeckArguments {
     #[command(flatten)]
     setup: SetupOptions,
     #[command(flatten)]
@@ -49,12 +49,12 @@ pub struct DeckOption {
 }
 
 /// An open deck for a process.
-pub struct Shown {
+pub struct DeckSession {
     pub board: Arc<Board>,
     _deck: Deck,
 }
 
-impl Shown {
+impl DeckSession {
     /// Opens the deck and prints its address.
     pub fn open(
         command: &'static str,
@@ -62,31 +62,31 @@ impl Shown {
         setup: &Setup,
         live: &Arc<Live>,
         sla: Option<&Sla>,
-    ) -> Result<Shown, String> {
-        let about = About::of(command, setup);
+    ) -> Result<DeckSession, String> {
+        let about = About::new(command, setup);
         let board = Board::new(about, sla.cloned(), live.clone());
         let board = Arc::new(board);
         let deck = Deck::open(address, board.clone())?;
-        say::err(format_args!("{}", deck.invitation()));
-        Ok(Shown { board, _deck: deck })
+        output::err(format_args!("{}", deck.address_message()));
+        Ok(DeckSession { board, _deck: deck })
     }
 
     /// Shows each second of the trials, and passes it to `also`.
     pub fn watch(&self, trials: &mut dyn Watchable, mut also: impl FnMut(&Live) + 'static) {
         let board = self.board.clone();
         trials.watch(Box::new(move |live| {
-            live.seen(|seen| board.second(&seen.into()));
+            live.with_state(|seen| board.record_second(&seen.into()));
             also(live);
         }));
     }
 
     /// Loads the data store and shows the progress.
     pub fn load(&self, process: &mut Process) -> Result<(), String> {
-        let mut tell = load::progress(Instant::now());
+        let mut show_progress = load::progress(Instant::now());
         let loaded = process.load(&mut |progress| {
             self.board
-                .loading(progress.loaded.into(), progress.members.into());
-            tell(progress);
+                .record_loading(progress.loaded.into(), progress.members.into());
+            show_progress(progress);
         });
         self.failed(loaded)
     }
@@ -94,60 +94,65 @@ impl Shown {
     /// Shows the result of a search.
     pub fn rated(&self, rating: &Rating) {
         match &rating.end {
-            End::Rated => self.board.rated(
+            RatingOutcome::Rated => self.board.record_rating(
                 rating.load(),
                 rating.throughput(),
                 rating.confirmed,
                 &rating.notes,
             ),
-            End::Interrupted => self.board.ended(Some("the rating was stopped".to_owned())),
-            End::Failed(why) => self.board.ended(Some(why.clone())),
+            RatingOutcome::Interrupted => self
+                .board
+                .record_run_end(Some("the rating was stopped".to_owned())),
+            RatingOutcome::Failed(why) => self.board.record_run_end(Some(why.clone())),
         }
     }
 
     /// Shows the reason if it failed.
     pub fn failed<T>(&self, done: Result<T, String>) -> Result<T, String> {
-        done.inspect_err(|why| self.board.ended(Some(why.clone())))
+        done.inspect_err(|why| self.board.record_run_end(Some(why.clone())))
     }
 }
 
-pub fn deck(arguments: Arguments) -> Result<(), String> {
+pub fn deck(arguments: DeckArguments) -> Result<(), String> {
     let untraced = arguments.judge.untraced;
     let mut setup = arguments.setup.setup(None, &[1.0])?;
-    if !untraced && !setup.store.is_hollow() {
+    if !untraced && !setup.store.skips_validation() {
         setup.tracing = Tracing::Scratch;
     }
     let mut trial = arguments.trial.trial();
     let mut process = Process::new(setup)?;
     process.check(&trial)?;
     if !untraced {
-        process.judge_online();
+        process.validate_online();
     }
     let (live, sla) = (process.live().clone(), arguments.trial.sla.as_ref());
-    let shown = Shown::open("deck", &arguments.listen, process.setup(), &live, sla)?;
+    let shown = DeckSession::open("deck", &arguments.listen, process.setup(), &live, sla)?;
     let board = shown.board.clone();
     on_interrupt(move || {
         live.end();
         board.quit();
     })?;
-    load::first(&arguments.setup, &mut process, Some(&shown))?;
+    load::load_if_needed(&arguments.setup, &mut process, Some(&shown))?;
     shown.watch(&mut process, |_| {});
     let board = &shown.board;
     for number in 1.. {
         if let (Load::Threads(_), Some(threads)) = (trial.load, board.threads()) {
             trial.load = Load::Threads(threads);
         }
-        match Watched::new(&mut process, board.clone()).run(&trial) {
+        match ObservedRunner::new(&mut process, board.clone()).run(&trial) {
             Ok(measured) => {
-                say::out(format_args!("trial {number}: {}", table::short(&measured)));
+                output::out(format_args!(
+                    "trial {number}: {}",
+                    table::format_summary(&measured)
+                ));
             }
             Err(_) if process.is_over() => break,
             Err(why) => {
-                say::err(format_args!("trial {number} has no result: {why}"));
-                board.stumbled(why);
+                output::err(format_args!("trial {number} has no result: {why}"));
+                board.record_failure(why);
             }
         }
-        if board.order() == Order::Stop && !board.rest() {
+        if board.next_step() == NextStep::Stop && !board.wait_for_start() {
             break;
         }
     }

@@ -21,7 +21,7 @@ impl Folder {
         if real.is_dir() {
             Ok(Folder(real))
         } else {
-            Err(format!("--folder {}: is no folder", folder.display()))
+            Err(format!("--folder {}: is not a folder", folder.display()))
         }
     }
 
@@ -33,15 +33,15 @@ impl Folder {
         }
         // A symbolic link may lead out of the folder, so the canonical form of the existing part of the path must also
         // be below it.
-        let whole = self.0.join(name);
-        let mut there = whole.as_path();
-        while fs::symlink_metadata(there).is_err() {
-            there = there.parent()?;
+        let path = self.0.join(name);
+        let mut existing = path.as_path();
+        while fs::symlink_metadata(existing).is_err() {
+            existing = existing.parent()?;
         }
-        fs::canonicalize(there)
+        fs::canonicalize(existing)
             .ok()?
             .starts_with(&self.0)
-            .then_some(whole)
+            .then_some(path)
     }
 }
 
@@ -54,11 +54,13 @@ pub fn confine(folder: Option<&Folder>, option: &str, name: &Path) -> Result<Pat
     let shown = name.display();
     let Some(folder) = folder else {
         return Err(format!(
-            "{option} {shown}: this client opens no files; start it with --folder DIR, and name one by what it is called there"
+            "{option} {shown}: this client opens no files; start it with --folder DIR and use a path relative to DIR"
         ));
     };
     folder.below(name).ok_or_else(|| {
-        format!("{option} {shown}: must be a name below the client's --folder, without .. or a / at its beginning")
+        format!(
+            "{option} {shown}: must be a relative path within the client's --folder, without .."
+        )
     })
 }
 
@@ -73,7 +75,7 @@ pub fn confine_mix(folder: Option<&Folder>, name: &str) -> Result<String, String
     }
     let path = confine(folder, "--mix", Path::new(name))?;
     let path = path.into_os_string().into_string();
-    path.map_err(|path| format!("--mix {}: its name is no text", path.display()))
+    path.map_err(|path| format!("--mix {}: its name is not valid UTF-8", path.display()))
 }
 
 #[cfg(test)]
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_to_what_is_below_the_folder_and_nowhere_else() {
+    fn only_paths_within_the_folder_are_accepted() {
         let temporary = tempfile::tempdir().expect("a folder");
         let inside = temporary.path().join("inside");
         fs::create_dir(&inside).expect("made");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::say;
+use super::output;
 use crate::verdict::scratch;
 
 /// The exit status of a process ended by Ctrl-C, by shell convention.
@@ -14,7 +14,7 @@ const INTERRUPTED: i32 = 130;
 
 /// Signals closer to each other than this count as one: some tools send two to end a process (timeout(1) sends one to
 /// it and one to its group).
-const ONE: Duration = Duration::from_millis(300);
+const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
 /// Calls `end` on the first Ctrl-C or SIGTERM, which ends the command with its results so far. The second one ends the
 /// process.
@@ -23,12 +23,12 @@ const ONE: Duration = Duration::from_millis(300);
 ///
 /// The signal handlers cannot be installed.
 pub fn on_interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
-    watch(move |count| {
+    on_signal(move |count| {
         if count == 0 {
-            say::err(format_args!("ending; once more to give up"));
+            output::err(format_args!("ending; send it again to exit immediately"));
             end();
         } else {
-            leave();
+            exit_interrupted();
         }
     })
 }
@@ -38,18 +38,18 @@ pub fn on_interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
 /// # Errors
 ///
 /// As for [`on_interrupt`].
-pub fn leave_on_interrupt() -> Result<(), String> {
-    watch(|_| leave())
+pub fn exit_on_interrupt() -> Result<(), String> {
+    on_signal(|_| exit_interrupted())
 }
 
-fn leave() {
+fn exit_interrupted() {
     scratch::remove_all();
     std::process::exit(INTERRUPTED);
 }
 
-/// Calls `tell` on each signal with the number of earlier signals.
-fn watch(tell: impl Fn(u32) + Send + 'static) -> Result<(), String> {
-    let failed = |why: std::io::Error| format!("no signals: {why}");
+/// Calls `handler` on each signal with the number of earlier signals.
+fn on_signal(handler: impl Fn(u32) + Send + 'static) -> Result<(), String> {
+    let failed = |why: std::io::Error| format!("cannot handle signals: {why}");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -70,9 +70,9 @@ fn watch(tell: impl Fn(u32) + Send + 'static) -> Result<(), String> {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                if last.is_none_or(|last| last.elapsed() > ONE) {
+                if last.is_none_or(|last| last.elapsed() > REPEAT_WINDOW) {
                     last = Some(Instant::now());
-                    tell(count);
+                    handler(count);
                     count += 1;
                 }
             }

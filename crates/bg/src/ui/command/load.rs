@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::deck::Shown;
+use super::deck::DeckSession;
 use super::interrupt::on_interrupt;
 use super::options::{PopulationOptions, SetupOptions, StoreOptions};
-use super::say;
+use super::output;
 use crate::model::draw::{self, Distribution};
 use crate::run::Process;
 use crate::stores::load::{self, Progress};
@@ -23,14 +23,14 @@ Examples:
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
-pub struct Arguments {
+pub struct LoadArguments {
     #[command(flatten)]
     store: StoreOptions,
     #[command(flatten)]
     population: PopulationOptions,
-    /// The clients of the coordinator that will use the data store: their number, or their speeds (1,1,2.5); friendships are only
-    /// between members of the same client
-    #[arg(long, value_name = "N|SPEED,...", default_value = "1", value_parser = speeds)]
+    /// The clients of the coordinator that will use the data store: their number, or their speeds (1,1,2.5);
+    /// friendships are only between members of the same client
+    #[arg(long, value_name = "N|SPEED,...", default_value = "1", value_parser = parse_speeds)]
     clients: Speeds,
     /// The distribution of members that those clients will use (--draw)
     #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
@@ -47,27 +47,29 @@ struct Speeds(Vec<f64>);
 /// Maximum number of clients, more than are practical.
 const CLIENTS_MAX: usize = 4096;
 
-fn speeds(text: &str) -> Result<Speeds, String> {
-    let how = "must be a number of clients, or their speeds with commas between";
+fn parse_speeds(text: &str) -> Result<Speeds, String> {
+    let syntax = "must be a number of clients, or their speeds separated by commas";
     if let Ok(clients) = text.parse::<usize>() {
         return match clients {
             1..=CLIENTS_MAX => Ok(Speeds(vec![1.0; clients])),
-            _ => Err(how.to_owned()),
+            _ => Err(syntax.to_owned()),
         };
     }
-    let sane = |speed: &f64| *speed > 0.0 && speed.is_finite();
-    let speeds = text.split(',').map(|speed| speed.parse().ok().filter(sane));
+    let is_valid = |speed: &f64| *speed > 0.0 && speed.is_finite();
+    let speeds = text
+        .split(',')
+        .map(|speed| speed.parse().ok().filter(is_valid));
     let speeds: Option<Vec<f64>> = speeds.collect();
-    speeds.map(Speeds).ok_or_else(|| how.to_owned())
+    speeds.map(Speeds).ok_or_else(|| syntax.to_owned())
 }
 
-pub fn load(arguments: Arguments) -> Result<(), String> {
+pub fn load(arguments: LoadArguments) -> Result<(), String> {
     let speeds = &arguments.clients.0;
     let population = arguments.population.population(arguments.draw, speeds)?;
     let store = arguments.store.open()?;
     if store.is_volatile() {
         return Err(format!(
-            "what is loaded into {} is gone with this process; bg run loads it by itself",
+            "the data in {} is lost when bg ends; bg run loads this data store automatically",
             arguments.store.store
         ));
     }
@@ -81,12 +83,12 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
         ));
     }
     let started = Instant::now();
-    let mut tell = progress(started);
+    let mut show_progress = progress(started);
     let ended = Arc::new(AtomicBool::new(false));
     let end = ended.clone();
     on_interrupt(move || end.store(true, Ordering::Relaxed))?;
-    let mut tell = |progress| {
-        tell(progress);
+    let mut show_progress = |progress| {
+        show_progress(progress);
         if ended.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -94,8 +96,8 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
         }
     };
     match arguments.from {
-        None => load::load(&store, &population, workers, &mut tell)?,
-        Some(first) => load::load_from(first, &store, &population, workers, &mut tell)?,
+        None => load::load(&store, &population, workers, &mut show_progress)?,
+        Some(first) => load::load_from(first, &store, &population, workers, &mut show_progress)?,
     }
     println!(
         "loaded {} members, {} friendships, {} resources in {:.1} s",
@@ -109,10 +111,10 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
 
 /// Loads the data store of a process, if requested or if no other process can have loaded it. A deck shows the
 /// progress.
-pub fn first(
+pub fn load_if_needed(
     options: &SetupOptions,
     process: &mut Process,
-    shown: Option<&Shown>,
+    shown: Option<&DeckSession>,
 ) -> Result<(), String> {
     match shown {
         _ if !options.load && !process.setup().store.is_volatile() => Ok(()),
@@ -135,7 +137,7 @@ pub fn progress(started: Instant) -> impl FnMut(Progress) {
             let _ = write!(std::io::stderr(), "\r{line}{end}");
             let _ = std::io::stderr().flush();
         } else if now > tenths {
-            say::err(format_args!("{line}"));
+            output::err(format_args!("{line}"));
         }
         tenths = now;
     }

@@ -6,7 +6,7 @@ use std::fs;
 use larder_types::figures;
 
 /// The proportion of the free memory, in percent, that members may use.
-const PART: u64 = 80;
+const MEMORY_PERCENT_MAX: u64 = 80;
 
 /// Checks that `count` objects of `bytes` bytes each fit into memory.
 ///
@@ -15,17 +15,17 @@ const PART: u64 = 80;
 /// They do not fit. The message contains the memory that `what` would use and the memory available.
 pub fn check(count: u32, what: &str, bytes: u64) -> Result<(), String> {
     match available() {
-        Some(available) => fits(u64::from(count) * bytes, what, available),
+        Some(available) => check_fits(u64::from(count) * bytes, what, available),
         None => Ok(()),
     }
 }
 
-fn fits(needed: u64, what: &str, available: u64) -> Result<(), String> {
-    if needed <= available / 100 * PART {
+fn check_fits(needed: u64, what: &str, available: u64) -> Result<(), String> {
+    if needed <= available / 100 * MEMORY_PERCENT_MAX {
         return Ok(());
     }
     Err(format!(
-        "{what}: bg would need some {} of memory for them, and {} are free; take fewer, or clients on several machines",
+        "{what}: bg would need about {} of memory, but {} are free; use smaller values, or clients on several machines",
         figures::bytes(needed),
         figures::bytes(available)
     ))
@@ -46,12 +46,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_with_both_figures() {
+    fn excessive_memory_is_rejected_with_both_figures() {
         let gib = 1 << 30;
-        assert_eq!(fits(gib, "--members 5", 2 * gib), Ok(()));
-        let why = fits(800 * gib, "--members 4000000000", 2 * gib).expect_err("too many");
+        assert_eq!(check_fits(gib, "--members 5", 2 * gib), Ok(()));
+        let why = check_fits(800 * gib, "--members 4000000000", 2 * gib).expect_err("too many");
         assert!(
-            why.contains("some 800.0 GiB") && why.contains("2.0 GiB are free"),
+            why.contains("about 800.0 GiB") && why.contains("2.0 GiB are free"),
             "{why}"
         );
         assert!(available().is_none_or(|bytes| bytes > 0));

@@ -1,29 +1,29 @@
 //! The command line.
 //!
-//! Each command has a file. `options` contains the options of several commands, `interrupt` handles Ctrl-C, `ending`
+//! Each command has a file. `options` contains the options of several commands, `interrupt` handles Ctrl-C, `outcome`
 //! defines the exit statuses, and `table` formats the result of a trial.
 
 mod client;
 mod compare;
 mod coordinator;
 mod deck;
-mod ending;
 mod folder;
 mod interrupt;
 mod load;
 mod memory;
 pub mod options;
+mod outcome;
+mod output;
 mod rate;
 mod report;
 mod run;
-mod say;
 mod table;
 mod validate;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ending::Ending;
+use outcome::CommandOutcome;
 
 use crate::model::mix;
 use crate::stores;
@@ -31,7 +31,7 @@ use crate::stores;
 /// Rates a data store by social actions under an SLA, and validates its reads
 #[derive(Parser)]
 #[command(name = "bg", version, after_help = EXAMPLES)]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -51,23 +51,23 @@ Exit status: 0 on success; 1 if an SLA was missed, reads were unpredictable, or 
 #[derive(Subcommand)]
 enum Command {
     /// Fill a data store with members, friendships and resources
-    Load(load::Arguments),
+    Load(load::LoadArguments),
     /// Execute actions on a data store for some time; report throughput and latencies, and validate the reads
-    Run(Box<run::Arguments>),
+    Run(Box<run::RunArguments>),
     /// Find the highest throughput, or the highest load, at which a data store meets an SLA
-    Rate(Box<rate::Arguments>),
+    Rate(Box<rate::RateArguments>),
     /// Run trials that are shown and controlled in the browser
-    Deck(Box<deck::Arguments>),
+    Deck(Box<deck::DeckArguments>),
     /// Run or rate with several clients on other machines
-    Coordinator(Box<coordinator::Arguments>),
+    Coordinator(Box<coordinator::CoordinatorArguments>),
     /// Execute the actions of some of the members for a coordinator
-    Client(client::Arguments),
+    Client(client::ClientArguments),
     /// Validate the reads of a trace
-    Validate(validate::Arguments),
+    Validate(validate::ValidateArguments),
     /// Create the HTML page of a rating from its JSON
-    Report(report::Arguments),
+    Report(report::ReportArguments),
     /// Compare two reports, and show whether noise could explain the difference
-    Compare(compare::Arguments),
+    Compare(compare::CompareArguments),
     /// List the supported data stores
     Stores,
     /// List the named mixes
@@ -76,8 +76,8 @@ enum Command {
 
 /// Executes the command line.
 pub fn main() -> ExitCode {
-    let met = |()| Ending::Met;
-    let done = match Arguments::parse().command {
+    let met = |()| CommandOutcome::Met;
+    let done = match CommandLine::parse().command {
         Command::Load(arguments) => load::load(arguments).map(met),
         Command::Run(arguments) => run::run(&arguments),
         Command::Rate(arguments) => rate::rate(&arguments),
@@ -88,23 +88,23 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => report::report(&arguments).map(met),
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::Stores => {
-            for known in stores::KNOWN {
-                println!("{:<20} {}", known.name, known.about);
+            for store in stores::STORES {
+                println!("{:<20} {}", store.name, store.about);
             }
-            Ok(Ending::Met)
+            Ok(CommandOutcome::Met)
         }
         Command::Mixes => {
             for named in mix::NAMED {
                 println!("{:<26} {}", named.name, named.about);
             }
-            Ok(Ending::Met)
+            Ok(CommandOutcome::Met)
         }
     };
     match done {
-        Ok(ending) => ending.into(),
+        Ok(outcome) => outcome.into(),
         Err(why) => {
-            say::err(format_args!("bg: {why}"));
-            ExitCode::from(ending::NOT_DONE)
+            output::err(format_args!("bg: {why}"));
+            ExitCode::from(outcome::FAILED)
         }
     }
 }
@@ -113,31 +113,31 @@ pub fn main() -> ExitCode {
 mod tests {
     use clap::CommandFactory;
 
-    use super::Arguments;
+    use super::CommandLine;
 
     /// Returns the help texts of two commands for an option that both have.
-    fn told(one: &str, other: &str, option: &clap::Id) -> Option<[String; 2]> {
-        let told = |command: &str| {
-            let all = Arguments::command();
+    fn help_texts(one: &str, other: &str, option: &clap::Id) -> Option<[String; 2]> {
+        let help_text = |command: &str| {
+            let all = CommandLine::command();
             let command = all.find_subcommand(command).expect("a command");
             let option = command.get_arguments().find(|it| it.get_id() == option)?;
             let default = option.get_default_values();
             Some(format!("{:?} {default:?}", option.get_help()))
         };
-        Some([told(one)?, told(other)?])
+        Some([help_text(one)?, help_text(other)?])
     }
 
     #[test]
-    fn commands_explain_alike_what_they_share() {
+    fn shared_options_have_the_same_help_text() {
         // These options have the same name but different meanings.
         let own = ["online", "warmup", "json", "sla"];
-        let all = Arguments::command();
+        let all = CommandLine::command();
         for (one, other) in [("run", "deck"), ("run", "rate"), ("deck", "rate")] {
             let options = all.find_subcommand(one).expect("a command").get_arguments();
             let mut shared = 0;
             for option in options.map(clap::Arg::get_id) {
                 let alike = (one, other) == ("run", "deck") || !own.contains(&option.as_str());
-                if let Some([mine, theirs]) = told(one, other, option).filter(|_| alike) {
+                if let Some([mine, theirs]) = help_texts(one, other, option).filter(|_| alike) {
                     assert_eq!(mine, theirs, "{option} of {one} and {other}");
                     shared += 1;
                 }

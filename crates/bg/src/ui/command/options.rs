@@ -14,12 +14,12 @@ use super::folder::{self, Folder};
 use super::memory;
 use crate::model::content;
 use crate::model::draw::{self, Distribution, Drawing};
-use crate::model::duration::duration;
+use crate::model::duration::parse_duration;
 use crate::model::mix::{self, Mix};
 use crate::model::population::communities::Communities;
 use crate::model::population::graph::Graph;
 use crate::model::population::{Friendships, Population, edges, zipfian};
-use crate::run::{Conduct, Setup, Tracing};
+use crate::run::{RunOptions, Setup, Tracing};
 use crate::stores;
 use crate::stores::contract::Store;
 use crate::verdict::agreement::Sla;
@@ -49,7 +49,7 @@ pub struct SetupOptions {
     #[command(flatten)]
     pub population: PopulationOptions,
     #[command(flatten)]
-    pub conduct: ConductOptions,
+    pub behavior: BehaviorOptions,
     /// First empty the data store, and load it
     #[arg(long)]
     pub load: bool,
@@ -65,13 +65,13 @@ pub struct TrialOptions {
     #[arg(long)]
     rate: Option<f64>,
     /// The measured duration of a trial [default: 10s; with --actions, until they are complete]
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
     /// End the trial after this number of actions, including skipped ones
     #[arg(long)]
     actions: Option<u64>,
     /// The warm-up before the trial, which is not measured
-    #[arg(long, default_value = "0s", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
     warmup: Duration,
     /// The warm-up before the trial as a number of actions, which are not measured
     #[arg(long, conflicts_with = "warmup")]
@@ -93,7 +93,8 @@ pub struct JudgeOption {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Data store")]
 pub struct StoreOptions {
-    /// The name of the data store, as listed by `bg stores`; faulty:NAME injects faults into the results of data store NAME
+    /// The name of the data store, as listed by `bg stores`; faulty:NAME injects faults into the results of data store
+    /// NAME
     #[arg(long, value_name = "NAME")]
     pub store: String,
     /// The address of the data store [default: its default address]
@@ -103,7 +104,7 @@ pub struct StoreOptions {
     #[arg(long)]
     pub connections: Option<usize>,
     /// A setting of this data store; can be repeated
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, String)>,
     /// The number of worker threads of this machine, each with its own client [default: one per processor]
     #[arg(long)]
@@ -120,9 +121,10 @@ pub struct PopulationOptions {
     /// The number of confirmed friends of each member, an even number; with zipf, the mean
     #[arg(long, default_value_t = 100)]
     pub friends: u32,
-    /// The distribution of friendships: lattice is the ring of neighbors in BG's report; zipf gives 20 % of the members 80 % of the friendships
-    #[arg(long, value_enum, default_value_t = Shape::Lattice)]
-    pub friendships: Shape,
+    /// The distribution of friendships: lattice is the ring of neighbors in BG's report; zipf gives 20 % of the members
+    /// 80 % of the friendships
+    #[arg(long, value_enum, default_value_t = FriendshipShape::Lattice)]
+    pub friendships: FriendshipShape,
     /// A file with the friendships of a real graph: two numbers per line; gzip is supported
     #[arg(long, value_name = "FILE", conflicts_with_all = ["friendships", "friends"])]
     pub edges: Option<PathBuf>,
@@ -136,13 +138,13 @@ pub struct PopulationOptions {
     #[arg(long, default_value_t = 0)]
     pub comments: u32,
     /// The size of a profile image in bytes, such as 12K [default: no images and no thumbnails]
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_parser = parse_size)]
     pub image_size: Option<usize>,
     /// The length of each of a profile's ten attributes, in letters
-    #[arg(long, default_value_t = content::ATTRIBUTE_SIZE_DEFAULT, value_name = "LETTERS", value_parser = size)]
+    #[arg(long, default_value_t = content::ATTRIBUTE_SIZE_DEFAULT, value_name = "LETTERS", value_parser = parse_size)]
     pub attribute_size: usize,
     /// The length of a comment, in letters
-    #[arg(long, default_value_t = content::COMMENT_SIZE_DEFAULT, value_name = "LETTERS", value_parser = size)]
+    #[arg(long, default_value_t = content::COMMENT_SIZE_DEFAULT, value_name = "LETTERS", value_parser = parse_size)]
     pub comment_size: usize,
     /// The seed of the population: its friendships and all contents
     #[arg(long, default_value_t = 1)]
@@ -151,7 +153,7 @@ pub struct PopulationOptions {
 
 /// The distribution of friendships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Shape {
+pub enum FriendshipShape {
     Lattice,
     Zipf,
 }
@@ -159,7 +161,7 @@ pub enum Shape {
 /// The selection of members, and their behavior.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Members' behavior")]
-pub struct ConductOptions {
+pub struct BehaviorOptions {
     /// The mix of actions: a name listed by `bg mixes`, a definition (`view-profile 80, list-friends 20`), or a file
     #[arg(long, default_value = mix::DEFAULT, value_name = "NAME|MIX|FILE")]
     pub mix: String,
@@ -167,13 +169,13 @@ pub struct ConductOptions {
     #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
     pub draw: Distribution,
     /// The time between the actions of a session
-    #[arg(long, default_value = "0s", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub think: Duration,
     /// The time before each session, or before each single action
-    #[arg(long, default_value = "0s", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub between: Duration,
     /// The timeout of a call; after it, the outcome of the call is unknown
-    #[arg(long, default_value = "5s", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub timeout: Duration,
     /// The number of resources of a wall, or posts of a feed, that an action reads
     #[arg(long, default_value_t = 5)]
@@ -200,16 +202,16 @@ impl SetupOptions {
     ///
     /// The mix, the population or the data store is invalid.
     pub fn setup(&self, trace: Option<PathBuf>, speeds: &[f64]) -> Result<Setup, String> {
-        let population = self.population.population(self.conduct.draw, speeds)?;
-        let mix = Mix::open(&self.conduct.mix).map_err(|why| why.to_string())?;
+        let population = self.population.population(self.behavior.draw, speeds)?;
+        let mix = Mix::open(&self.behavior.mix).map_err(|why| why.to_string())?;
         Ok(Setup {
             store: self.store.open()?,
             mix,
-            drawing: Drawing::of_all(self.conduct.draw, population.members),
-            conduct: self.conduct.conduct(),
+            drawing: Drawing::for_all_members(self.behavior.draw, population.members),
+            run_options: self.behavior.run_options(),
             workers: self.store.workers(),
             tracing: trace.map_or(Tracing::None, Tracing::Keep),
-            seed: self.conduct.draw_seed,
+            seed: self.behavior.draw_seed,
             population,
         })
     }
@@ -219,7 +221,7 @@ impl SetupOptions {
         if let Some(edges) = &mut self.population.edges {
             *edges = folder::confine(folder, "--edges", edges)?;
         }
-        self.conduct.mix = folder::confine_mix(folder, &self.conduct.mix)?;
+        self.behavior.mix = folder::confine_mix(folder, &self.behavior.mix)?;
         Ok(())
     }
 }
@@ -250,14 +252,14 @@ impl StoreOptions {
     /// The name is unknown, an option is out of range, or the data store rejects its options.
     pub fn open(&self) -> Result<Arc<dyn Store>, String> {
         if self.connections == Some(0) {
-            return Err("--connections 0: there must be one at least".to_owned());
+            return Err("--connections 0: must be at least 1".to_owned());
         }
         if let Some(count) = self.connections.filter(|count| *count > CONNECTIONS_MAX) {
             return Err(format!("--connections {count}: at most {CONNECTIONS_MAX}"));
         }
         if let Some(count) = self.workers.filter(|count| *count > WORKERS_MAX) {
             return Err(format!(
-                "--workers {count}: at most {WORKERS_MAX}; each is a thread of this machine, and has as many emulated ones as are asked for"
+                "--workers {count}: at most {WORKERS_MAX}; a worker is an operating system thread, and runs any number of emulated threads"
             ));
         }
         let options = stores::Options {
@@ -294,7 +296,7 @@ impl PopulationOptions {
         }
         memory::check(members, &format!("--members {members}"), MEMBER_BYTES)?;
         let communities = Communities::new(distribution, members, speeds);
-        if self.edges.is_none() && self.friendships == Shape::Zipf {
+        if self.edges.is_none() && self.friendships == FriendshipShape::Zipf {
             // A graph contains each friendship twice, and once more during its construction.
             let what = format!("--members {members} --friends {}", self.friends);
             memory::check(members, &what, 16 * u64::from(self.friends).max(1))?;
@@ -343,9 +345,9 @@ impl PopulationOptions {
     }
 }
 
-impl ConductOptions {
-    fn conduct(&self) -> Conduct {
-        Conduct {
+impl BehaviorOptions {
+    fn run_options(&self) -> RunOptions {
+        RunOptions {
             think: self.think,
             between: self.between,
             timeout: self.timeout,
@@ -357,23 +359,23 @@ impl ConductOptions {
     }
 }
 
-fn size(text: &str) -> Result<usize, String> {
+fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(['K', 'M']);
-    let how = || "a size is a number of bytes, or one with K or M, such as 12K".to_owned();
+    let syntax = || "must be a number of bytes, optionally with K or M, such as 12K".to_owned();
     let unit = match &text[digits.len()..] {
         "" => 1,
         "K" => 1 << 10,
         "M" => 1 << 20,
-        _ => return Err(how()),
+        _ => return Err(syntax()),
     };
-    let count: usize = digits.parse().map_err(|_| how())?;
+    let count: usize = digits.parse().map_err(|_| syntax())?;
     match count.checked_mul(unit) {
         Some(size) if (1..=64 << 20).contains(&size) => Ok(size),
         _ => Err("must be 1 byte to 64M".to_owned()),
     }
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("must be NAME=VALUE".to_owned()),

@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::deck::{DeckOption, Shown};
-use super::ending::Ending;
+use super::deck::{DeckOption, DeckSession};
 use super::folder::Folder;
 use super::interrupt::on_interrupt;
 use super::options::{JudgeOption, SetupOptions};
-use super::{load, say};
+use super::outcome::CommandOutcome;
+use super::{load, output};
 use crate::coordinate::Fleet;
-use crate::model::duration::duration;
+use crate::model::duration::parse_duration;
 use crate::rate::report::{Facts, Machine, Report};
-use crate::rate::{self, End, Experiment, Goal, Over, Plan};
+use crate::rate::{self, Experiment, Goal, LoadUnit, Plan, RatingOutcome};
 use crate::run::live::{Live, Watchable as _};
 use crate::run::{Process, Setup, Tracing};
-use crate::ui::deck::{Order, Watched};
+use crate::ui::deck::{NextStep, ObservedRunner};
 use crate::ui::page;
 use crate::verdict::agreement::Sla;
-use crate::verdict::measure::{Enough, Laboratory, Measured, Trial};
+use crate::verdict::measure::{Measurements, StopCondition, Trial, TrialRunner};
 
-mod words;
+mod text;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +45,7 @@ The SLA (--sla) consists of clauses separated by commas:
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
-pub struct Arguments {
+pub struct RateArguments {
     #[command(flatten)]
     pub(super) setup: SetupOptions,
     #[command(flatten)]
@@ -53,8 +53,8 @@ pub struct Arguments {
     #[command(flatten)]
     deck: DeckOption,
     /// The handling of the data store between trials
-    #[arg(long, value_enum, default_value_t = State::Keep)]
-    between_trials: State,
+    #[arg(long, value_enum, default_value_t = BetweenTrials::Keep)]
+    between_trials: BetweenTrials,
     #[command(flatten)]
     judge: JudgeOption,
     /// Validate reads already while trials run: a trial ends early when too many reads are unpredictable
@@ -70,23 +70,23 @@ pub struct SearchOptions {
     #[arg(long, value_name = "AGREEMENT")]
     sla: Sla,
     /// The goal: soar is the highest throughput under the SLA, socialites the highest load
-    #[arg(long = "for", value_enum, default_value_t = For::Soar, value_name = "RATING")]
-    goal: For,
+    #[arg(long = "for", value_enum, default_value_t = GoalOption::Soar, value_name = "RATING")]
+    goal: GoalOption,
     /// The load: threads of a closed loop, or the rate of an open loop in actions per second
-    #[arg(long, value_enum, default_value_t = By::Threads)]
-    over: By,
+    #[arg(long = "over", value_enum, default_value_t = LoadUnitOption::Threads)]
+    load_unit: LoadUnitOption,
     /// The initial load [default: 1 thread, or 100 actions per second]
     #[arg(long)]
     first: Option<u64>,
     /// The highest load to try [default: one thread per member, or 2^20 actions per second]
     #[arg(long)]
     most: Option<u64>,
-    /// The duration of each trial of the search [default: that of the confirming trial in the SLA, at most a twentieth of --within]. Several
-    /// durations (3s,10s,30s) are tried in turn until two of them give the same rating
-    #[arg(long, value_delimiter = ',', value_parser = duration)]
+    /// The duration of each trial of the search [default: that of the confirming trial in the SLA, at most a twentieth
+    /// of --within]. Several durations (3s,10s,30s) are tried in turn until two of them give the same rating
+    #[arg(long, value_delimiter = ',', value_parser = parse_duration)]
     trial: Vec<Duration>,
     /// The warm-up before each trial, which is not measured
-    #[arg(long, default_value = "1s", value_parser = duration)]
+    #[arg(long, default_value = "1s", value_parser = parse_duration)]
     warmup: Duration,
     /// The percentage of throughput that does not justify another trial
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
@@ -95,7 +95,7 @@ pub struct SearchOptions {
     #[arg(long, default_value_t = 3)]
     trials: u32,
     /// The time limit of the complete rating: the search ends early enough to confirm its result [default: no limit]
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = parse_duration)]
     within: Option<Duration>,
     /// Run each trial of the search to its end, even if it has already missed the SLA
     #[arg(long)]
@@ -109,32 +109,32 @@ pub struct SearchOptions {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum For {
+enum GoalOption {
     Soar,
     Socialites,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum By {
+enum LoadUnitOption {
     Threads,
     Rate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum State {
+enum BetweenTrials {
     /// Empty and load it again, so that all trials start in the same state
     Reload,
     /// Continue with the state that the last trial left
     Keep,
 }
 
-pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
+pub fn rate(arguments: &RateArguments) -> Result<CommandOutcome, String> {
     let setup = arguments.setup(&[1.0])?;
     let members = u64::from(setup.drawing.size());
     let plan = arguments.plan(members)?;
     let mut process = Process::new(setup)?;
     if arguments.online {
-        process.judge_online();
+        process.validate_online();
     }
     let live = process.live().clone();
     let shown = arguments.show(process.setup(), &live)?;
@@ -142,36 +142,40 @@ pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
         shown.watch(&mut process, |_| {});
     }
     on_interrupt(move || live.end())?;
-    load::first(&arguments.setup, &mut process, shown.as_ref())?;
+    load::load_if_needed(&arguments.setup, &mut process, shown.as_ref())?;
     let settings = arguments.settings(process.setup());
-    let mut laboratory = Trials {
+    let mut runner = ReloadingRunner {
         process,
         reload: arguments.reloads(),
         run: 0,
     };
     let (store, search) = (&arguments.setup.store.store, &arguments.search);
     let shown = shown.as_ref();
-    search.rate(&plan, &mut laboratory, shown, store, settings)
+    search.rate(&plan, &mut runner, shown, store, settings)
 }
 
-/// The laboratory of this process. Reloads the data store between trials if requested.
-struct Trials {
+/// The trial runner of this process. Reloads the data store between trials if requested.
+struct ReloadingRunner {
     process: Process,
     reload: bool,
     run: u32,
 }
 
-impl Laboratory for Trials {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+impl TrialRunner for ReloadingRunner {
+    fn run(&mut self, trial: &Trial) -> Result<Measurements, String> {
         self.run_until(trial, &|_, _| false)
     }
 
-    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+    fn run_until(
+        &mut self,
+        trial: &Trial,
+        should_stop: StopCondition<'_>,
+    ) -> Result<Measurements, String> {
         if self.reload && self.run > 0 {
             self.process.load(&mut |_| {})?;
         }
         self.run += 1;
-        self.process.run_until(trial, enough)
+        self.process.run_until(trial, should_stop)
     }
 
     fn is_over(&self) -> bool {
@@ -179,7 +183,7 @@ impl Laboratory for Trials {
     }
 }
 
-impl Arguments {
+impl RateArguments {
     /// Returns all parameters of a trial except its load, for clients of these speeds together.
     ///
     /// # Errors
@@ -187,11 +191,11 @@ impl Arguments {
     /// A parameter is invalid; the message names it.
     pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
         let mut setup = self.setup.setup(None, speeds)?;
-        if !self.judge.untraced && !setup.store.is_hollow() {
+        if !self.judge.untraced && !setup.store.skips_validation() {
             setup.tracing = Tracing::Scratch;
-        } else if self.search.sla.wants_reads() {
+        } else if self.search.sla.needs_validation() {
             return Err(
-                "the agreement limits unpredictable reads, but none are judged: leave out --untraced, and take a data store that keeps what it is given"
+                "the agreement limits unpredictable reads, but reads are not validated: omit --untraced, and use a data store other than null"
                     .to_owned(),
             );
         }
@@ -206,7 +210,7 @@ impl Arguments {
 
     /// Returns the plan for this number of members.
     fn plan(&self, members: u64) -> Result<Plan, String> {
-        self.search.plan(if self.setup.conduct.shared_reads {
+        self.search.plan(if self.setup.behavior.shared_reads {
             1 << 20
         } else {
             members
@@ -215,11 +219,11 @@ impl Arguments {
 
     /// Returns whether the data store is reloaded between trials.
     pub fn reloads(&self) -> bool {
-        self.between_trials == State::Reload
+        self.between_trials == BetweenTrials::Reload
     }
 
     /// Returns whether reads are also validated while trials run.
-    pub fn judges_online(&self) -> bool {
+    pub fn validates_online(&self) -> bool {
         self.online
     }
 
@@ -233,7 +237,7 @@ impl Arguments {
         fleet: &mut Fleet,
         setup: &Setup,
         clients: &str,
-    ) -> Result<Ending, String> {
+    ) -> Result<CommandOutcome, String> {
         let live = fleet.live().clone();
         let shown = self.show(setup, &live)?;
         if let Some(shown) = &shown {
@@ -249,10 +253,10 @@ impl Arguments {
     }
 
     /// Opens the deck if requested.
-    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
+    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<DeckSession>, String> {
         let (address, sla) = (self.deck.deck.as_deref(), &self.search.sla);
         address
-            .map(|address| Shown::open("rate", address, setup, live, Some(sla)))
+            .map(|address| DeckSession::open("rate", address, setup, live, Some(sla)))
             .transpose()
     }
 
@@ -275,14 +279,14 @@ impl Arguments {
                     population.seed
                 ),
             ),
-            ("mix", self.setup.conduct.mix.clone()),
-            ("members drawn", self.setup.conduct.draw.to_string()),
+            ("mix", self.setup.behavior.mix.clone()),
+            ("members drawn", self.setup.behavior.draw.to_string()),
             ("workers", setup.workers.to_string()),
             (
                 "between trials",
                 match self.between_trials {
-                    State::Reload => "loaded anew".to_owned(),
-                    State::Keep => "kept as the last trial left it".to_owned(),
+                    BetweenTrials::Reload => "reloaded".to_owned(),
+                    BetweenTrials::Keep => "kept".to_owned(),
                 },
             ),
         ];
@@ -301,13 +305,13 @@ impl SearchOptions {
     ///
     /// A parameter is invalid (the message names it), or the report's folder is not writable.
     pub fn plan(&self, threads_max: u64) -> Result<Plan, String> {
-        let over = match self.over {
-            By::Threads => Over::Threads,
-            By::Rate => Over::Rate,
+        let load_unit = match self.load_unit {
+            LoadUnitOption::Threads => LoadUnit::Threads,
+            LoadUnitOption::Rate => LoadUnit::Rate,
         };
-        let (first, most) = match self.over {
-            By::Threads => (1, threads_max),
-            By::Rate => (100, 1 << 20),
+        let (first, most) = match self.load_unit {
+            LoadUnitOption::Threads => (1, threads_max),
+            LoadUnitOption::Rate => (100, 1 << 20),
         };
         let (first, most) = (self.first.unwrap_or(first), self.most.unwrap_or(most));
         if first == 0 || first > most {
@@ -315,8 +319,8 @@ impl SearchOptions {
                 "--first {first}: must be 1 to the highest load, {most}"
             ));
         }
-        if self.over == By::Threads && most > u64::from(u32::MAX) {
-            return Err(format!("--most {most}: so many threads cannot be"));
+        if self.load_unit == LoadUnitOption::Threads && most > u64::from(u32::MAX) {
+            return Err(format!("--most {most}: must be less than 2^32 threads"));
         }
         if !(self.tolerance > 0.0 && self.tolerance <= 50.0) {
             return Err(format!(
@@ -324,41 +328,43 @@ impl SearchOptions {
                 self.tolerance
             ));
         }
-        let trial = self.trials_of_search()[0];
+        let trial = self.search_durations()[0];
         if trial.is_zero() {
-            return Err("--trial 0: nothing would be measured".to_owned());
+            return Err("--trial 0: must be more than 0".to_owned());
         }
         if !self.trial.is_sorted_by(|shorter, longer| shorter < longer) {
             return Err("--trial: several durations must be in ascending order".to_owned());
         }
         if self.trial.len() > 1 && self.within.is_some() {
-            return Err("--within: bounds one search, but --trial names several".to_owned());
+            return Err(
+                "--within: cannot be combined with several durations in --trial".to_owned(),
+            );
         }
         let least = 2 * self.warmup + trial + self.sla.duration;
         if let Some(within) = self.within
             && within < least
         {
             return Err(format!(
-                "--within {} s: one trial of the search and one that confirms take {} s already (--trial, --warmup, and the time in the agreement)",
+                "--within {} s: must be at least {} s, for one trial of the search and the confirming trial (--trial, --warmup, and the duration in the agreement)",
                 within.as_secs_f64(),
                 least.as_secs_f64()
             ));
         }
         if self.trials == 0 {
-            return Err("--trials 0: there must be one at least".to_owned());
+            return Err("--trials 0: must be at least 1".to_owned());
         }
         if let Some(folder) = &self.report {
             // Check now, not after an hour of trials.
-            page::may_write(folder)
+            page::check_writable(folder)
                 .map_err(|why| format!("--report {}: {why}", folder.display()))?;
         }
         Ok(Plan {
             sla: self.sla.clone(),
             goal: match self.goal {
-                For::Soar => Goal::Soar,
-                For::Socialites => Goal::Socialites,
+                GoalOption::Soar => Goal::Soar,
+                GoalOption::Socialites => Goal::Socialites,
             },
-            over,
+            load_unit,
             first,
             most,
             warmup: self.warmup,
@@ -371,7 +377,7 @@ impl SearchOptions {
     }
 
     /// Returns the durations of the search's trials: at least one, ascending.
-    fn trials_of_search(&self) -> Vec<Duration> {
+    fn search_durations(&self) -> Vec<Duration> {
         let confirming = self.sla.duration;
         let default = self
             .within
@@ -391,34 +397,34 @@ impl SearchOptions {
     pub fn rate(
         &self,
         plan: &Plan,
-        laboratory: &mut dyn Laboratory,
-        shown: Option<&Shown>,
+        runner: &mut dyn TrialRunner,
+        shown: Option<&DeckSession>,
         store: &str,
         settings: Vec<(String, String)>,
-    ) -> Result<Ending, String> {
-        say::err(format_args!("{}", words::header(plan)));
+    ) -> Result<CommandOutcome, String> {
+        output::err(format_args!("{}", text::header(plan)));
         let mut number = 0;
         let mut progress = |experiment: &Experiment| {
             number += 1;
-            say::err(format_args!("{}", words::line(number, experiment)));
+            output::err(format_args!("{}", text::line(number, experiment)));
             shown.is_none_or(|shown| {
-                shown.board.explain(&experiment.purpose.to_string());
-                shown.board.order() == Order::Go
+                shown.board.set_purpose(&experiment.purpose.to_string());
+                shown.board.next_step() == NextStep::Go
             })
         };
-        let trials = self.trials_of_search();
+        let trials = self.search_durations();
         let (plan, rating) = match shown {
             Some(shown) => {
-                let mut watched = Watched::new(laboratory, shown.board.clone());
-                let rated = rate::rate_until_alike(plan, &trials, &mut watched, &mut progress);
+                let mut observed = ObservedRunner::new(runner, shown.board.clone());
+                let rated = rate::rate_until_stable(plan, &trials, &mut observed, &mut progress);
                 shown.rated(&rated.1);
                 rated
             }
-            None => rate::rate_until_alike(plan, &trials, laboratory, &mut progress),
+            None => rate::rate_until_stable(plan, &trials, runner, &mut progress),
         };
         let facts = Facts {
             store: store.to_owned(),
-            command: words::command(std::env::args()),
+            command: text::command(std::env::args()),
             settings,
             machine: Machine::here(),
         };
@@ -428,18 +434,17 @@ impl SearchOptions {
             // The reader of the output may have closed it.
             let _ = writeln!(io::stdout(), "{text}");
         } else {
-            print!("{}", words::summary(&report));
+            print!("{}", text::summary(&report));
         }
         if let Some(folder) = &self.report {
-            let page = page::write(&report, folder).map_err(|why| {
-                format!("cannot write the report into {}: {why}", folder.display())
-            })?;
-            say::err(format_args!("report: {}", page.display()));
+            let page = page::write(&report, folder)
+                .map_err(|why| format!("cannot write the report to {}: {why}", folder.display()))?;
+            output::err(format_args!("report: {}", page.display()));
         }
         match rating.end {
-            End::Failed(why) => Err(why),
-            End::Interrupted => Ok(Ending::Interrupted),
-            End::Rated => Ok(Ending::of(report.load > 0)),
+            RatingOutcome::Failed(why) => Err(why),
+            RatingOutcome::Interrupted => Ok(CommandOutcome::Interrupted),
+            RatingOutcome::Rated => Ok(CommandOutcome::from_met(report.load > 0)),
         }
     }
 }

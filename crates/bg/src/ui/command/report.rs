@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::say;
+use super::output;
 use crate::rate::report::Report;
 use crate::ui::page;
 
@@ -16,7 +16,7 @@ Examples:
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Arguments {
+pub struct ReportArguments {
     /// The file rating.json of `bg rate --report` (or its folder), or the output of `bg rate --json`
     #[arg(value_name = "FILE.json")]
     rating: PathBuf,
@@ -25,19 +25,19 @@ pub struct Arguments {
     to: Option<PathBuf>,
 }
 
-pub fn report(arguments: &Arguments) -> Result<(), String> {
+pub fn report(arguments: &ReportArguments) -> Result<(), String> {
     let (file, text) = read(&arguments.rating)?;
     let report = Report::read(&text).map_err(|why| format!("{}: {why}", file.display()))?;
     let to = &arguments.to;
     let path = to.clone().unwrap_or_else(|| file.with_extension("html"));
     if path == file {
         return Err(format!(
-            "{}: the page would take the place of its JSON: name another file with --to",
+            "{}: the page would overwrite its JSON; choose another file with --to",
             file.display()
         ));
     }
     fs::write(&path, page::html(&report)).map_err(|why| format!("{}: {why}", path.display()))?;
-    say::out(format_args!("{}", path.display()));
+    output::out(format_args!("{}", path.display()));
     Ok(())
 }
 

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::deck::{DeckOption, Shown};
-use super::ending::{Allowed, Ending, judgements};
+use super::deck::{DeckOption, DeckSession};
 use super::folder::{self, Folder};
 use super::interrupt::on_interrupt;
 use super::options::{SetupOptions, TrialOptions};
-use super::{load, say, table};
+use super::outcome::{AllowedUnpredictable, CommandOutcome, judgements};
+use super::{load, output, table};
 use crate::coordinate::Fleet;
 use crate::run::live::{Live, Watchable};
 use crate::run::{Process, Setup, Tracing};
-use crate::ui::deck::Watched;
+use crate::ui::deck::ObservedRunner;
 use crate::verdict::agreement::Sla;
-use crate::verdict::measure::{Laboratory, Load, Measured};
+use crate::verdict::measure::{Load, Measurements, TrialRunner};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +29,7 @@ Examples:
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
-pub struct Arguments {
+pub struct RunArguments {
     #[command(flatten)]
     pub(super) setup: SetupOptions,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long)]
     online: bool,
     #[command(flatten)]
-    allowed: Allowed,
+    allowed: AllowedUnpredictable,
     #[command(flatten)]
     deck: DeckOption,
     /// Print the result as JSON
@@ -54,31 +54,31 @@ pub struct Arguments {
 
 /// The JSON of a result: the measurements, and statistics of the delivered mix.
 #[derive(Serialize)]
-struct Printed<'a> {
+struct RunJson<'a> {
     #[serde(flatten)]
-    measured: &'a Measured,
+    measured: &'a Measurements,
     writes_percent: f64,
     drift_percent: f64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Ending, String> {
+pub fn run(arguments: &RunArguments) -> Result<CommandOutcome, String> {
     let setup = arguments.setup(&[1.0])?;
     let mut process = Process::new(setup)?;
     process.check(&arguments.trial.trial())?;
     if arguments.online {
-        process.judge_online();
+        process.validate_online();
     }
     let shown = arguments.show(process.setup(), process.live())?;
     let live = process.live().clone();
     on_interrupt(move || live.end())?;
-    load::first(&arguments.setup, &mut process, shown.as_ref())?;
+    load::load_if_needed(&arguments.setup, &mut process, shown.as_ref())?;
     let measured = arguments.watch(&mut process, shown.as_ref())?;
-    let failures = process.live().seen(|seen| seen.failures.clone());
+    let failures = process.live().with_state(|seen| seen.failures.clone());
     let injected = process.setup().store.injected();
     arguments.print(&measured, &failures, &injected)
 }
 
-impl Arguments {
+impl RunArguments {
     /// Returns all parameters of the trial except its load, for clients of these speeds together.
     ///
     /// # Errors
@@ -86,8 +86,8 @@ impl Arguments {
     /// A parameter is invalid; the message names it.
     pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
         let mut setup = self.setup.setup(self.trace.clone(), speeds)?;
-        let judged = self.online || self.sla().is_some_and(Sla::wants_reads);
-        if setup.tracing == Tracing::None && judged && !setup.store.is_hollow() {
+        let judged = self.online || self.sla().is_some_and(Sla::needs_validation);
+        if setup.tracing == Tracing::None && judged && !setup.store.skips_validation() {
             setup.tracing = Tracing::Scratch;
         }
         Ok(setup)
@@ -107,7 +107,7 @@ impl Arguments {
     }
 
     /// Returns whether reads are also validated while the trial runs.
-    pub fn judges_online(&self) -> bool {
+    pub fn validates_online(&self) -> bool {
         self.online
     }
 
@@ -116,42 +116,42 @@ impl Arguments {
     /// # Errors
     ///
     /// The trial has no result.
-    pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<Ending, String> {
+    pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<CommandOutcome, String> {
         let shown = self.show(setup, fleet.live())?;
         let measured = self.watch(fleet, shown.as_ref())?;
-        let failures = fleet.live().seen(|seen| seen.failures.clone());
+        let failures = fleet.live().with_state(|seen| seen.failures.clone());
         self.print(&measured, &failures, fleet.injected())
     }
 
     /// Opens the deck if requested.
-    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
+    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<DeckSession>, String> {
         let address = self.deck.deck.as_deref();
         address
-            .map(|address| Shown::open("run", address, setup, live, self.sla()))
+            .map(|address| DeckSession::open("run", address, setup, live, self.sla()))
             .transpose()
     }
 
-    /// Runs the trial on a laboratory, and prints a line every second.
+    /// Runs the trial with a trial runner, and prints a line every second.
     fn watch(
         &self,
-        laboratory: &mut dyn Watchable,
-        shown: Option<&Shown>,
-    ) -> Result<Measured, String> {
+        runner: &mut dyn Watchable,
+        shown: Option<&DeckSession>,
+    ) -> Result<Measurements, String> {
         let quiet = self.quiet;
-        let tell = move |live: &Live| {
+        let print_second = move |live: &Live| {
             if !quiet {
-                live.seen(|seen| say::err(format_args!("{}", table::second(seen))));
+                live.with_state(|seen| output::err(format_args!("{}", table::format_second(seen))));
             }
         };
         let trial = self.trial.trial();
         match shown {
             None => {
-                laboratory.watch(Box::new(tell));
-                laboratory.run(&trial)
+                runner.watch(Box::new(print_second));
+                runner.run(&trial)
             }
             Some(shown) => {
-                shown.watch(laboratory, tell);
-                let ended = Watched::new(laboratory, shown.board.clone()).run(&trial);
+                shown.watch(runner, print_second);
+                let ended = ObservedRunner::new(runner, shown.board.clone()).run(&trial);
                 shown.failed(ended)
             }
         }
@@ -159,23 +159,23 @@ impl Arguments {
 
     fn print(
         &self,
-        measured: &Measured,
+        measured: &Measurements,
         failures: &[(String, u64)],
         injected: &[(impl Display, u64)],
-    ) -> Result<Ending, String> {
-        let ending = Ending::of(self.allowed.trial(measured, self.sla()));
+    ) -> Result<CommandOutcome, String> {
+        let outcome = CommandOutcome::from_met(self.allowed.accepts_trial(measured, self.sla()));
         if self.json {
             let delivered = measured.delivered();
-            let printed = Printed {
+            let printed = RunJson {
                 measured,
                 writes_percent: 100.0 * delivered.writes(),
                 drift_percent: 100.0 * delivered.drift(),
             };
             let text = serde_json::to_string(&printed).map_err(|why| why.to_string())?;
-            say::out(format_args!("{text}"));
-            return Ok(ending);
+            output::out(format_args!("{text}"));
+            return Ok(outcome);
         }
-        print!("{}", table::result(measured));
+        print!("{}", table::format_result(measured));
         if let Load::Threads(_) = self.trial.trial().load {
             println!("{}", table::CLOSED_LOOP);
         }
@@ -190,6 +190,6 @@ impl Arguments {
         for (class, count) in injected {
             println!("{count} injected: {class}");
         }
-        Ok(ending)
+        Ok(outcome)
     }
 }

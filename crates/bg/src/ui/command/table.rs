@@ -7,12 +7,12 @@ use hdrhistogram::Histogram;
 use larder_types::figures;
 
 use crate::model::action::Action;
-use crate::run::live::Seen;
-use crate::verdict::measure::{ActionMeasured, Judged, Level, Load, Measured};
+use crate::run::live::LiveState;
+use crate::verdict::measure::{ActionMeasurements, Level, Load, Measurements, ReadValidation};
 
 /// Formats the last completed second as a line.
-pub fn second(seen: &Seen) -> String {
-    let all = together(&seen.second);
+pub fn format_second(seen: &LiveState) -> String {
+    let all = merge_latencies(&seen.second);
     let failed: u64 = seen.second.actions.iter().map(|it| it.failed.len()).sum();
     let seconds = seen.now_ns as f64 / 1e9;
     let load = match seen.trial.load {
@@ -22,22 +22,22 @@ pub fn second(seen: &Seen) -> String {
     format!(
         "{seconds:5.1} s  {load}  {:>9} actions  p50 {}  p99 {}  max {}  failed {failed}",
         seen.second.done(),
-        time(all.value_at_quantile(0.5)),
-        time(all.value_at_quantile(0.99)),
-        time(all.max()),
+        format_time(all.value_at_quantile(0.5)),
+        format_time(all.value_at_quantile(0.99)),
+        format_time(all.max()),
     )
 }
 
 /// Formats a trial as a line.
-pub fn short(measured: &Measured) -> String {
-    let all = together(measured);
+pub fn format_summary(measured: &Measurements) -> String {
+    let all = merge_latencies(measured);
     let failed: u64 = measured.actions.iter().map(|it| it.failed.len()).sum();
     let mut out = format!(
         "{:.0} actions a second  p50 {}  p95 {}  p99 {}  failed {failed}",
         measured.throughput(),
-        time(all.value_at_quantile(0.5)),
-        time(all.value_at_quantile(0.95)),
-        time(all.value_at_quantile(0.99)),
+        format_time(all.value_at_quantile(0.5)),
+        format_time(all.value_at_quantile(0.95)),
+        format_time(all.value_at_quantile(0.99)),
     );
     if let Some(reads) = &measured.reads {
         let _ = write!(
@@ -50,11 +50,11 @@ pub fn short(measured: &Measured) -> String {
 }
 
 /// A note on what the latencies of a closed loop leave out.
-pub const CLOSED_LOOP: &str = "closed loop: a thread that waits for a slow answer asks nothing meanwhile, so that those who would have come then are in no \
-figure above (coordinated omission); --rate measures them, too";
+pub const CLOSED_LOOP: &str = "closed loop: a thread that waits for a slow reply sends no other request meanwhile, so the latencies exclude requests \
+that would have arrived in that time (coordinated omission); --rate includes them";
 
 /// Formats a row for each action that was drawn, and a row for all actions.
-pub fn result(measured: &Measured) -> String {
+pub fn format_result(measured: &Measurements) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -74,7 +74,7 @@ pub fn result(measured: &Measured) -> String {
     );
     let seconds = measured.duration.as_secs_f64().max(1e-9);
     let delivered = measured.delivered();
-    let mut total = ActionMeasured::new();
+    let mut total = ActionMeasurements::new();
     for action in Action::ALL {
         let one = measured.of(action);
         total.add(one);
@@ -91,20 +91,20 @@ pub fn result(measured: &Measured) -> String {
         let rate = measured.sessions as f64 / seconds;
         let _ = writeln!(out, "{} sessions, {rate:.0} a second", measured.sessions);
     }
-    if measured.unbegun > 0 {
+    if measured.missed_starts > 0 {
         let _ = writeln!(
             out,
-            "{} actions were due that nobody was free to begin: the rate is more than the data store does",
-            measured.unbegun
+            "{} actions did not start because no thread was free: the rate exceeds the throughput of the data store",
+            measured.missed_starts
         );
     }
-    if let Some(told) = measured.drawn.tell() {
-        let _ = writeln!(out, "{told}");
+    if let Some(summary) = measured.drawn.summary() {
+        let _ = writeln!(out, "{summary}");
     }
     if let Some(effort) = measured.effort {
         let _ = writeln!(
             out,
-            "measured {seconds:.1} s; bg took {:.2} of {} processors, its busiest worker {:.0} % of one",
+            "measured {seconds:.1} s; bg used {:.2} of {} processors, its busiest worker {:.0} % of one",
             effort.cpu.as_secs_f64() / seconds,
             effort.processors,
             effort.busiest_worker * 100.0
@@ -112,25 +112,25 @@ pub fn result(measured: &Measured) -> String {
     }
     let warnings = [
         delivered.warning(),
-        measured.short_of(),
-        measured.disturbed(),
+        measured.generator_warning(),
+        measured.disturbance_warning(),
     ];
     for warning in warnings.iter().flatten() {
         let _ = writeln!(out, "warning: {warning}");
     }
     if let Some(reads) = &measured.reads {
-        out += &judged(reads);
+        out += &format_reads(reads);
     }
     out
 }
 
 /// Formats the results of validation.
-pub fn judged(judged: &Judged) -> String {
+pub fn format_reads(judged: &ReadValidation) -> String {
     let mut out = String::new();
     let part = 100.0 * judged.unpredictable as f64 / (judged.reads as f64).max(1.0);
     let _ = writeln!(
         out,
-        "reads judged {}, unpredictable {} ({part:.4} %), undecided {}",
+        "reads validated {}, unpredictable {} ({part:.4} %), undecided {}",
         judged.reads, judged.unpredictable, judged.undecided
     );
     if judged.unpredictable_sessions > 0 {
@@ -150,7 +150,7 @@ pub fn judged(judged: &Judged) -> String {
     if !levels.is_empty() {
         let _ = writeln!(
             out,
-            "not as a level or one below it wants: {}",
+            "rejected by a level or one below it: {}",
             levels.join(", ")
         );
     }
@@ -160,8 +160,8 @@ pub fn judged(judged: &Judged) -> String {
     out
 }
 
-fn row(out: &mut String, name: &str, one: &ActionMeasured, share: f64, seconds: f64) {
-    let quantile = |quantile| time(one.latency.value_at_quantile(quantile));
+fn row(out: &mut String, name: &str, one: &ActionMeasurements, share: f64, seconds: f64) {
+    let quantile = |quantile| format_time(one.latency.value_at_quantile(quantile));
     let _ = writeln!(
         out,
         "{name:<22} {:>11} {:>5.2} % {:>9.0} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
@@ -171,7 +171,7 @@ fn row(out: &mut String, name: &str, one: &ActionMeasured, share: f64, seconds: 
         quantile(0.5),
         quantile(0.95),
         quantile(0.99),
-        time(one.latency.max()),
+        format_time(one.latency.max()),
         one.refused,
         one.unknown,
         one.skipped,
@@ -179,13 +179,13 @@ fn row(out: &mut String, name: &str, one: &ActionMeasured, share: f64, seconds: 
     );
 }
 
-fn together(measured: &Measured) -> Histogram<u64> {
-    let mut all = ActionMeasured::new();
+fn merge_latencies(measured: &Measurements) -> Histogram<u64> {
+    let mut all = ActionMeasurements::new();
     measured.actions.iter().for_each(|one| all.add(one));
     all.latency
 }
 
 /// Formats nanoseconds in the most readable unit.
-pub fn time(nanoseconds: u64) -> String {
+pub fn format_time(nanoseconds: u64) -> String {
     figures::duration(Duration::from_nanos(nanoseconds))
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
-use larder_validate::bg_text::{Kind as TextKind, Loaded};
+use larder_validate::bg_text::{InitialData, Kind as TextKind};
 use larder_validate::report::Report;
 use larder_validate::trace::Options;
 
-use super::ending::{Allowed, Ending};
-use super::interrupt::leave_on_interrupt;
+use super::interrupt::exit_on_interrupt;
+use super::outcome::{AllowedUnpredictable, CommandOutcome};
 use crate::model::item::Kind;
 use crate::verdict::judge;
 use crate::verdict::validate::print::{self, Labels};
@@ -24,22 +24,22 @@ Examples:
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Arguments {
+pub struct ValidateArguments {
     /// A folder created by `bg run --trace`, or a folder with logs of the released BG
     dir: PathBuf,
     #[arg(long, value_enum, default_value_t = Format::Trace)]
     format: Format,
     /// For text logs: the initial ACCEPTFRND, PENDFRND or POSTCOMMENT of each member or resource [default: 0]
-    #[arg(long, value_name = "KIND=COUNT", value_parser = initial)]
+    #[arg(long, value_name = "KIND=COUNT", value_parser = parse_initial)]
     initial: Vec<(TextKind, i32)>,
     /// The memory to use; larger traces are split on disk
-    #[arg(long, default_value = "2G", value_parser = bytes)]
+    #[arg(long, default_value = "2G", value_parser = parse_bytes)]
     memory: u64,
     /// The folder for the parts of a split trace [default: the trace's folder]
     #[arg(long)]
     scratch: Option<PathBuf>,
     #[command(flatten)]
-    allowed: Allowed,
+    allowed: AllowedUnpredictable,
     /// Print the verdict as JSON
     #[arg(long)]
     json: bool,
@@ -53,19 +53,19 @@ enum Format {
     BgText,
 }
 
-pub fn validate(arguments: Arguments) -> Result<Ending, String> {
+pub fn validate(arguments: ValidateArguments) -> Result<CommandOutcome, String> {
     let cores = available_parallelism().map_or(1, |count| count.get());
-    leave_on_interrupt()?;
+    exit_on_interrupt()?;
     let scratch = arguments.scratch.as_ref().unwrap_or(&arguments.dir);
     let bound = Bound::new(arguments.memory, scratch);
     match arguments.format {
         Format::Trace if !arguments.initial.is_empty() => Err(
-            "--initial is for --format bg-text; a trace says by itself what there was".to_owned(),
+            "--initial requires --format bg-text; a trace contains its initial state".to_owned(),
         ),
         Format::Trace => {
             let report = judge::report_folder_within(&arguments.dir, cores, &bound)?;
             let labels = Labels {
-                names: &judge::Words,
+                names: &judge::TraceNames,
                 kind: &|number| {
                     let known = Kind::ALL.into_iter().find(|kind| *kind as u8 == number);
                     known.map_or(format!("kind {number}"), |kind| kind.name().to_owned())
@@ -77,8 +77,12 @@ pub fn validate(arguments: Arguments) -> Result<Ending, String> {
     }
 }
 
-fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<Ending, String> {
-    let mut loaded = Loaded::default();
+fn validate_text(
+    arguments: &ValidateArguments,
+    cores: usize,
+    bound: &Bound,
+) -> Result<CommandOutcome, String> {
+    let mut loaded = InitialData::default();
     for (kind, count) in &arguments.initial {
         match kind {
             TextKind::Friends => loaded.friends = *count,
@@ -96,25 +100,29 @@ fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<E
     let labels = Labels {
         names: &TextNames,
         kind: &|number| {
-            let kind = TextKind::of(u64::from(number) << 56);
+            let kind = TextKind::from_item(u64::from(number) << 56);
             kind.map_or(format!("kind {number}"), |kind| kind.name().to_owned())
         },
     };
-    let ending = show(&report, &labels, arguments)?;
-    let (without_value, of_graph) = logs.left_out();
+    let outcome = show(&report, &labels, arguments)?;
+    let (without_value, of_graph) = logs.ignored_reads();
     if without_value + of_graph > 0 {
         eprintln!(
-            "left out: {without_value} reads logged without a value, {of_graph} reads of the graph"
+            "ignored: {without_value} reads logged without a value, {of_graph} reads of the graph"
         );
     }
-    Ok(ending)
+    Ok(outcome)
 }
 
-fn show(report: &Report, labels: &Labels<'_>, arguments: &Arguments) -> Result<Ending, String> {
+fn show(
+    report: &Report,
+    labels: &Labels<'_>,
+    arguments: &ValidateArguments,
+) -> Result<CommandOutcome, String> {
     let text = if arguments.json {
         format!("{}\n", print::json(report, labels))
     } else {
-        print::words(report, labels)
+        print::format_report(report, labels)
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // The reader has closed the pipe, as in `bg validate DIR | head`.
@@ -123,30 +131,30 @@ fn show(report: &Report, labels: &Labels<'_>, arguments: &Arguments) -> Result<E
     }
     let (total, end) = (&report.total, &report.end_state);
     let bad = total.unpredictable() + end.unpredictable();
-    let allowed = arguments.allowed.of(bad, total.reads + end.reads);
-    Ok(Ending::of(allowed))
+    let allowed = arguments.allowed.accepts(bad, total.reads + end.reads);
+    Ok(CommandOutcome::from_met(allowed))
 }
 
-fn initial(text: &str) -> Result<(TextKind, i32), String> {
+fn parse_initial(text: &str) -> Result<(TextKind, i32), String> {
     let (name, count) = text
         .split_once('=')
-        .ok_or_else(|| format!("{text:?} is not KIND=COUNT"))?;
-    let kind = TextKind::named(name)
-        .ok_or_else(|| format!("{name:?} is none of ACCEPTFRND, PENDFRND, POSTCOMMENT"))?;
+        .ok_or_else(|| format!("{text:?} must be KIND=COUNT"))?;
+    let kind = TextKind::from_name(name)
+        .ok_or_else(|| format!("{name:?} is not ACCEPTFRND, PENDFRND or POSTCOMMENT"))?;
     let count = count
         .parse()
-        .map_err(|_| format!("{count:?} is not a whole number"))?;
+        .map_err(|_| format!("{count:?} is not an integer"))?;
     Ok((kind, count))
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G']);
     let unit = match &text[digits.len()..] {
         "" => 1,
         "K" => 1 << 10,
         "M" => 1 << 20,
         "G" => 1 << 30,
-        _ => return Err("a size is a number, or one with K, M or G".to_owned()),
+        _ => return Err("must be a number of bytes, optionally with K, M or G".to_owned()),
     };
     let count: Option<u64> = digits.parse().ok();
     let bytes = count.and_then(|count| count.checked_mul(unit));

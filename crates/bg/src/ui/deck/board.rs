@@ -2,9 +2,9 @@
 //! that serves HTTP.
 //!
 //! ```text
-//!   Waiting ──second──► Running ──last second──► Ending ──ends──► Waiting ... ──ended──► Ended
-//!      ▲ └──loading──► Loading                                      └──rest──► Stopped ──start──┐
-//!      └──────────────────────────────────────────────────────────────────────────────────────┘
+//!   Waiting ──record_second──► Running ──last second──► Ending ──record_end──► Waiting ... ──record_run_end──► Ended
+//!      ▲ └──record_loading──► Loading                               └──wait_for_start──► Stopped ──start──┐
+//!      └───────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Invariants:
@@ -22,11 +22,11 @@ use serde_json::json;
 
 use super::routes::Failure;
 use super::view::{
-    About, ActionView, Agreement, Both, Figures, Phase, Point, Rated, Reads, TrialView, Visit,
-    actions, together,
+    About, ActionView, Agreement, CompletedTrial, Figures, Phase, Point, RatingView, ReadsView,
+    SecondAndTrial, TrialView, action_views, sum_actions,
 };
 use crate::verdict::agreement::Sla;
-use crate::verdict::measure::{Load, Measured, Trial};
+use crate::verdict::measure::{Load, Measurements, Trial};
 
 /// The effects of the buttons on the running trial.
 pub trait Controls: Send + Sync {
@@ -42,14 +42,14 @@ pub struct Second<'a> {
     /// Time since the start of the trial.
     pub now: Duration,
     pub threads: u32,
-    pub second: &'a Measured,
-    pub total: &'a Measured,
+    pub second: &'a Measurements,
+    pub total: &'a Measurements,
     pub failures: &'a [(String, u64)],
 }
 
 /// The next step of the thread that runs trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum NextStep {
     Go,
     /// Runs no more trials until a start request.
     Stop,
@@ -62,23 +62,23 @@ pub struct Board {
     opened: Instant,
     /// Distinguishes runs at the same address.
     id: String,
-    now: Mutex<Now>,
+    now: Mutex<BoardState>,
     changed: Condvar,
 }
 
 /// The mutable state.
-struct Now {
+struct BoardState {
     phase: Phase,
     /// Progress of loading: members loaded, and their total number.
     loaded: Option<(u64, u64)>,
     trial: Option<TrialView>,
-    all: Option<Both>,
+    all: Option<SecondAndTrial>,
     actions: Vec<ActionView>,
     agreement: Option<Agreement>,
-    reads: Option<Reads>,
+    reads: Option<ReadsView>,
     failures: Vec<(String, u64)>,
-    visits: Vec<Visit>,
-    rated: Option<Rated>,
+    visits: Vec<CompletedTrial>,
+    rated: Option<RatingView>,
     /// The reason why the run ended early.
     failed: Option<String>,
     points: VecDeque<Point>,
@@ -86,11 +86,11 @@ struct Now {
     points_from: u64,
     /// The number of threads at the start of the next trial of a closed loop, if a user chose one.
     threads: Option<u32>,
-    order: Order,
+    next_step: NextStep,
     quit: bool,
-    last_asked: Option<Instant>,
+    last_request: Option<Instant>,
     /// True if a page has received the end of the run.
-    told: bool,
+    end_delivered: bool,
 }
 
 impl Board {
@@ -102,13 +102,13 @@ impl Board {
         let started = started.map_or(0, |since| since.as_nanos());
         Board {
             id: format!("{}-{started}", std::process::id()),
-            now: Mutex::new(Now {
+            now: Mutex::new(BoardState {
                 phase: Phase::Waiting,
                 loaded: None,
                 trial: None,
                 all: None,
                 actions: Vec::new(),
-                agreement: sla.as_ref().map(|sla| Agreement::of(sla, None)),
+                agreement: sla.as_ref().map(|sla| Agreement::new(sla, None)),
                 reads: None,
                 failures: Vec::new(),
                 visits: Vec::new(),
@@ -117,10 +117,10 @@ impl Board {
                 points: VecDeque::new(),
                 points_from: 0,
                 threads: None,
-                order: Order::Go,
+                next_step: NextStep::Go,
                 quit: false,
-                last_asked: None,
-                told: false,
+                last_request: None,
+                end_delivered: false,
             }),
             about,
             sla,
@@ -133,9 +133,9 @@ impl Board {
     /// Returns the answer to `GET /v1/state`: the current state, and the seconds from number `from` on.
     pub(super) fn json(&self, from: u64) -> String {
         let mut now = self.lock();
-        now.last_asked = Some(Instant::now());
+        now.last_request = Some(Instant::now());
         if now.phase == Phase::Ended {
-            now.told = true;
+            now.end_delivered = true;
             self.changed.notify_all();
         }
         let skip = from.saturating_sub(now.points_from) as usize;
@@ -160,10 +160,10 @@ impl Board {
             "rated": now.rated,
             "failed": now.failed,
             "controls": {
-                "threads": now.may_set_threads(deck).is_ok() && self.about.command != "rate",
-                "stop": !ended && now.order == Order::Go && now.phase != Phase::Stopped,
+                "threads": now.check_threads_change(deck).is_ok() && self.about.command != "rate",
+                "stop": !ended && now.next_step == NextStep::Go && now.phase != Phase::Stopped,
                 "start": now.phase == Phase::Stopped,
-                "stopping": !ended && now.order == Order::Stop && now.phase != Phase::Stopped,
+                "stopping": !ended && now.next_step == NextStep::Stop && now.phase != Phase::Stopped,
                 "threads_next": now.threads,
             },
             "points": {"from": first, "points": points},
@@ -179,11 +179,11 @@ impl Board {
             )));
         }
         if self.about.command == "rate" {
-            let why = "a rating chooses its threads itself".to_owned();
+            let why = "a rating chooses the number of threads".to_owned();
             return Err(Failure::Conflict(why));
         }
         let mut now = self.lock();
-        now.may_set_threads(self.about.command == "deck")?;
+        now.check_threads_change(self.about.command == "deck")?;
         now.threads = Some(threads);
         let running = now.phase == Phase::Running;
         if let Some(trial) = now.trial.as_mut().filter(|_| running) {
@@ -199,11 +199,13 @@ impl Board {
     pub(super) fn stop(&self) -> Result<(), Failure> {
         let mut now = self.lock();
         match now.phase {
-            Phase::Ended => return Err(Failure::Conflict("it has ended".to_owned())),
-            Phase::Stopped => return Err(Failure::Conflict("it is stopped".to_owned())),
+            Phase::Ended => return Err(Failure::Conflict("the run has ended".to_owned())),
+            Phase::Stopped => {
+                return Err(Failure::Conflict("the run is already stopped".to_owned()));
+            }
             _ => {}
         }
-        now.order = Order::Stop;
+        now.next_step = NextStep::Stop;
         drop(now);
         self.controls.stop();
         Ok(())
@@ -213,20 +215,20 @@ impl Board {
         let mut now = self.lock();
         if now.phase != Phase::Stopped {
             let why = match self.about.command {
-                "deck" => "it is not stopped",
-                _ => "only `bg deck` starts again",
+                "deck" => "the run is not stopped",
+                _ => "only `bg deck` can start again",
             };
             return Err(Failure::Conflict(why.to_owned()));
         }
-        now.order = Order::Go;
+        now.next_step = NextStep::Go;
         now.phase = Phase::Waiting;
         now.failed = None;
         self.changed.notify_all();
         Ok(())
     }
 
-    pub fn order(&self) -> Order {
-        self.lock().order
+    pub fn next_step(&self) -> NextStep {
+        self.lock().next_step
     }
 
     /// Returns the number of threads at the start of the next trial of a closed loop, if a user chose one.
@@ -234,14 +236,14 @@ impl Board {
         self.lock().threads
     }
 
-    pub fn loading(&self, done: u64, of: u64) {
+    pub fn record_loading(&self, done: u64, of: u64) {
         let mut now = self.lock();
         now.phase = Phase::Loading;
         now.loaded = Some((done, of));
     }
 
     /// Registers a trial that is about to start.
-    pub fn begins(&self, trial: &Trial) {
+    pub fn record_start(&self, trial: &Trial) {
         let mut now = self.lock();
         let number = now.trial.as_ref().map_or(1, |trial| trial.number + 1);
         let threads = match trial.load {
@@ -252,10 +254,10 @@ impl Board {
         now.loaded = None;
         now.trial = Some(TrialView::new(number, trial, threads));
         now.failures.clear();
-        now.agreement = self.sla.as_ref().map(|sla| Agreement::of(sla, None));
+        now.agreement = self.sla.as_ref().map(|sla| Agreement::new(sla, None));
     }
 
-    pub fn second(&self, second: &Second<'_>) {
+    pub fn record_second(&self, second: &Second<'_>) {
         let at = self.opened.elapsed();
         let mut locked = self.lock();
         let now = &mut *locked;
@@ -265,24 +267,24 @@ impl Board {
         trial.elapsed_seconds = elapsed;
         trial.threads = second.threads;
         let measured = (elapsed - trial.warmup_seconds).max(0.0);
-        let total = Measured {
+        let total = Measurements {
             duration: Duration::from_secs_f64(measured),
             reads: second.total.reads.clone(),
             actions: second.total.actions.clone(),
-            ..Measured::new(Duration::ZERO)
+            ..Measurements::new(Duration::ZERO)
         };
-        now.all = Some(Both {
-            second: Figures::of(&together(second.second), seconds),
-            trial: Figures::of(&together(&total), measured),
+        now.all = Some(SecondAndTrial {
+            second: Figures::new(&sum_actions(second.second), seconds),
+            trial: Figures::new(&sum_actions(&total), measured),
         });
         let sla = self.sla.as_ref();
-        now.actions = actions(second.second, seconds, &total, measured, sla);
-        now.agreement = sla.map(|sla| Agreement::of(sla, Some(&total)));
+        now.actions = action_views(second.second, seconds, &total, measured, sla);
+        now.agreement = sla.map(|sla| Agreement::new(sla, Some(&total)));
         if let Some(judged) = &total.reads {
-            now.reads = Some(Reads::of(trial.number, judged));
+            now.reads = Some(ReadsView::new(trial.number, judged));
         }
         now.failures = second.failures.to_vec();
-        let point = Point::of(trial, at, second.second, seconds);
+        let point = Point::new(trial, at, second.second, seconds);
         now.points.push_back(point);
         if now.points.len() > Board::POINTS_MAX {
             now.points.pop_front();
@@ -294,7 +296,7 @@ impl Board {
         } else {
             Phase::Running
         };
-        let stop = now.order == Order::Stop;
+        let stop = now.next_step == NextStep::Stop;
         if stop {
             now.phase = Phase::Ending;
         }
@@ -305,24 +307,24 @@ impl Board {
     }
 
     /// Registers the result of the last trial.
-    pub fn ends(&self, ended: &Result<Measured, String>) {
+    pub fn record_end(&self, ended: &Result<Measurements, String>) {
         let mut now = self.lock();
         let now = &mut *now;
         let Some(trial) = &now.trial else { return };
         let sla = self.sla.as_ref();
-        now.visits.push(Visit::of(trial, ended, sla));
+        now.visits.push(CompletedTrial::new(trial, ended, sla));
         if let Ok(measured) = ended {
-            now.agreement = sla.map(|sla| Agreement::of(sla, Some(measured)));
+            now.agreement = sla.map(|sla| Agreement::new(sla, Some(measured)));
             now.reads = match &measured.reads {
-                Some(judged) => Some(Reads::of(trial.number, judged)),
+                Some(judged) => Some(ReadsView::new(trial.number, judged)),
                 None => now.reads.take(),
             };
-            let (all, seconds) = (together(measured), measured.duration.as_secs_f64());
+            let (all, seconds) = (sum_actions(measured), measured.duration.as_secs_f64());
             if let Some(both) = &mut now.all {
-                both.trial = Figures::of(&all, seconds);
+                both.trial = Figures::new(&all, seconds);
             }
-            let nothing = Measured::new(Duration::ZERO);
-            for row in actions(&nothing, 1.0, measured, seconds, sla) {
+            let nothing = Measurements::new(Duration::ZERO);
+            for row in action_views(&nothing, 1.0, measured, seconds, sla) {
                 if let Some(shown) = now.actions.iter_mut().find(|it| it.action == row.action) {
                     shown.figures.trial = row.figures.trial;
                     shown.agreed = row.agreed;
@@ -333,7 +335,7 @@ impl Board {
     }
 
     /// Sets the reason why the search ran the last trial.
-    pub fn explain(&self, purpose: &str) {
+    pub fn set_purpose(&self, purpose: &str) {
         if let Some(visit) = self.lock().visits.last_mut() {
             visit.purpose = Some(purpose.to_owned());
         }
@@ -341,10 +343,16 @@ impl Board {
 
     /// Sets the result of the search. `confirmed` is the index, among the trials with a result, of the one that
     /// confirmed it.
-    pub fn rated(&self, load: u64, throughput: f64, confirmed: Option<usize>, notes: &[String]) {
+    pub fn record_rating(
+        &self,
+        load: u64,
+        throughput: f64,
+        confirmed: Option<usize>,
+        notes: &[String],
+    ) {
         let mut now = self.lock();
         let mut with_result = now.visits.iter().filter(|visit| visit.seconds > 0.0);
-        now.rated = Some(Rated {
+        now.rated = Some(RatingView {
             load,
             actions_per_second: throughput,
             trial: confirmed
@@ -355,7 +363,7 @@ impl Board {
     }
 
     /// Marks the end of the run, with the reason if it failed. Only the first call has an effect.
-    pub fn ended(&self, failed: Option<String>) {
+    pub fn record_run_end(&self, failed: Option<String>) {
         let mut now = self.lock();
         if now.phase != Phase::Ended {
             now.phase = Phase::Ended;
@@ -364,21 +372,21 @@ impl Board {
     }
 
     /// Registers a trial without a result. No other trial starts until a start request.
-    pub fn stumbled(&self, why: String) {
+    pub fn record_failure(&self, why: String) {
         let mut now = self.lock();
-        now.order = Order::Stop;
+        now.next_step = NextStep::Stop;
         now.failed = Some(why);
     }
 
     /// Waits for a start request. Returns false if there will be none.
-    pub fn rest(&self) -> bool {
+    pub fn wait_for_start(&self) -> bool {
         let mut now = self.lock();
         if !now.quit {
             now.phase = Phase::Stopped;
         }
         let now = self
             .changed
-            .wait_while(now, |now| now.order == Order::Stop && !now.quit)
+            .wait_while(now, |now| now.next_step == NextStep::Stop && !now.quit)
             .unwrap_or_else(PoisonError::into_inner);
         !now.quit
     }
@@ -387,7 +395,7 @@ impl Board {
     pub fn quit(&self) {
         let mut now = self.lock();
         now.quit = true;
-        now.order = Order::Stop;
+        now.next_step = NextStep::Stop;
         self.changed.notify_all();
         drop(now);
         self.controls.stop();
@@ -397,33 +405,33 @@ impl Board {
     /// request within that time.
     pub(super) fn wait_for_watchers(&self, patience: Duration) {
         let now = self.lock();
-        let watched = now.last_asked.is_some_and(|at| at.elapsed() < patience);
-        if watched {
-            let told = self
+        let observed = now.last_request.is_some_and(|at| at.elapsed() < patience);
+        if observed {
+            let end_delivered = self
                 .changed
-                .wait_timeout_while(now, patience, |now| !now.told);
-            drop(told.unwrap_or_else(PoisonError::into_inner));
+                .wait_timeout_while(now, patience, |now| !now.end_delivered);
+            drop(end_delivered.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Now {
-    fn may_set_threads(&self, deck: bool) -> Result<(), Failure> {
+impl BoardState {
+    fn check_threads_change(&self, deck: bool) -> Result<(), Failure> {
         let no = |why: &str| Err(Failure::Conflict(why.to_owned()));
         let closed = self
             .trial
             .as_ref()
             .is_none_or(|trial| matches!(trial.load, super::view::LoadView::Threads(_)));
         match self.phase {
-            _ if !closed => no("an open loop has as many threads as its rate needs"),
-            Phase::Ended => no("it has ended"),
+            _ if !closed => no("the number of threads of an open loop follows from its rate"),
+            Phase::Ended => no("the run has ended"),
             Phase::Running => Ok(()),
             _ if deck => Ok(()),
-            _ => no("no trial runs just now"),
+            _ => no("no trial is running"),
         }
     }
 }

@@ -9,19 +9,19 @@ use std::net::SocketAddr;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use larder_protocol::browser::Asked;
+use larder_protocol::browser::BrowserRequest;
 
 use super::routes::Failure;
 
 pub async fn check(State(addr): State<SocketAddr>, request: Request, next: Next) -> Response {
-    let asked = Asked {
+    let browser_request = BrowserRequest {
         what: "this deck",
         listens: addr,
         marker: None,
     };
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
     let is_page = request.uri().path() == "/";
-    match asked.judge(request.method().as_str(), header, is_page) {
+    match browser_request.authorize(request.method().as_str(), header, is_page) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure::Forbidden(why).into_response(),
     }

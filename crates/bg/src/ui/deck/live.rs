@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::board::{Controls, Second};
 use super::view::About;
 use crate::run::Setup;
-use crate::run::live::{Live, Seen};
+use crate::run::live::{Live, LiveState};
 
 impl Controls for Live {
     fn set_threads(&self, threads: u32) {
@@ -17,8 +17,8 @@ impl Controls for Live {
     }
 }
 
-impl<'a> From<&'a Seen> for Second<'a> {
-    fn from(seen: &'a Seen) -> Second<'a> {
+impl<'a> From<&'a LiveState> for Second<'a> {
+    fn from(seen: &'a LiveState) -> Second<'a> {
         Second {
             now: Duration::from_nanos(seen.now_ns),
             threads: seen.threads,
@@ -33,7 +33,7 @@ impl<'a> From<&'a Seen> for Second<'a> {
 const THREADS_MAX: u32 = 1 << 20;
 
 impl About {
-    pub fn of(command: &'static str, setup: &Setup) -> About {
+    pub fn new(command: &'static str, setup: &Setup) -> About {
         let population = &setup.population;
         let members = setup.drawing.size();
         About {
@@ -46,7 +46,7 @@ impl About {
             resources: population.resources,
             image_size_bytes: population.image_size,
             workers: setup.workers,
-            threads_max: if setup.conduct.unique_reads {
+            threads_max: if setup.run_options.unique_reads {
                 members
             } else {
                 THREADS_MAX

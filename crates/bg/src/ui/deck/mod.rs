@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   collector ──each second──► Board ◄──reads── routes ◄──HTTP── page.html, curl
-//!   Watched (a Laboratory) ──start, end of a trial──► Board ──requests──► Controls (run/live.rs)
+//!   ObservedRunner (a TrialRunner) ──start, end of a trial──► Board ──requests──► Controls (run/live.rs)
 //! ```
 //!
-//! `board` contains the state and the requests, and `view` its JSON form. `watched` and `live` connect it with trials
+//! `board` contains the state and the requests, and `view` its JSON form. `observed` and `live` connect it with trials
 //! and the process that runs them. `routes` is the API, and `guard` protects it against pages of other sites. `serve`
 //! limits connections and their duration. `page.html` is the page, which uses only that API.
 //!
@@ -15,7 +15,7 @@
 //!    board, whether or not a page is open. HTTP has a thread of its own.
 //! 2. The state shown on a page is consistent: it is written and read under one lock.
 //! 3. A page that is open receives the result of the run before the deck closes, unless it takes longer than
-//!    [`Limits::farewell`].
+//!    [`Limits::linger`].
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use tokio::sync::oneshot;
 mod board;
 mod guard;
 mod live;
+mod observed;
 mod routes;
 mod serve;
 mod view;
-mod watched;
 
-pub use board::{Board, Controls, Order, Second};
+pub use board::{Board, Controls, NextStep, Second};
+pub use observed::ObservedRunner;
 pub use serve::Limits;
 pub use view::{About, Phase};
-pub use watched::Watched;
 
 /// The default port: that of the original BG's deck.
 pub const PORT: u16 = 6001;
@@ -47,7 +47,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Deck {
     addr: SocketAddr,
     board: Arc<Board>,
-    farewell: Duration,
+    linger: Duration,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -93,7 +93,7 @@ impl Deck {
         Ok(Deck {
             addr,
             board,
-            farewell: limits.farewell,
+            linger: limits.linger,
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -105,10 +105,10 @@ impl Deck {
     }
 
     /// Returns a message for the user: the address of the deck, and who else has access.
-    pub fn invitation(&self) -> String {
+    pub fn address_message(&self) -> String {
         let mut text = format!("deck at http://{}/", self.addr);
         if !self.addr.ip().is_loopback() {
-            text += " (not loopback: whoever reaches it may watch, change threads and stop)";
+            text += " (not loopback: any host that can reach it can watch and control the run)";
         }
         text
     }
@@ -116,8 +116,8 @@ impl Deck {
 
 impl Drop for Deck {
     fn drop(&mut self) {
-        self.board.ended(None);
-        self.board.wait_for_watchers(self.farewell);
+        self.board.record_run_end(None);
+        self.board.wait_for_watchers(self.linger);
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // A panic of that thread was already printed; the run continues without the page.
@@ -140,7 +140,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         .find(|addr| addr.is_ipv4())
         .or(all.first())
         .copied()
-        .ok_or_else(|| format!("--deck {text}: no such host"))
+        .ok_or_else(|| format!("--deck {text}: unknown host"))
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     use super::address;
 
     #[test]
-    fn a_port_alone_is_of_loopback_and_nonsense_is_refused_by_name() {
+    fn a_port_alone_means_loopback_and_invalid_addresses_are_rejected_by_name() {
         for text in ["6001", ":6001", "127.0.0.1:6001", "localhost:6001"] {
             let addr = address(text).unwrap();
             assert!(addr.ip().is_loopback() && addr.port() == 6001, "{text}");

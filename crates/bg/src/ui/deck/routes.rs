@@ -44,29 +44,29 @@ pub enum Failure {
     Conflict(String),
     Forbidden(String),
     /// The body did not arrive in time.
-    Late(Duration),
+    Timeout(Duration),
     NoPath,
     NoMethod,
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let known = "there are GET /v1/state, POST /v1/threads, /v1/stop and /v1/start";
+        let paths = "the paths are GET /v1/state, POST /v1/threads, /v1/stop and /v1/start";
         let (status, code, message) = match self {
             Failure::Bad(why) => (StatusCode::BAD_REQUEST, "BAD_REQUEST", why),
             Failure::Conflict(why) => (StatusCode::CONFLICT, "CONFLICT", why),
-            Failure::Late(silence) => {
+            Failure::Timeout(silence) => {
                 let seconds = silence.as_secs_f64();
-                let message = format!("the request's body did not come within {seconds} s");
+                let message = format!("the request body did not arrive within {seconds} s");
                 (StatusCode::REQUEST_TIMEOUT, "BAD_REQUEST", message)
             }
             Failure::Forbidden(why) => (StatusCode::FORBIDDEN, "FORBIDDEN", why),
             Failure::NoPath => {
-                let message = format!("no such path; {known}");
+                let message = format!("unknown path; {paths}");
                 (StatusCode::NOT_FOUND, "BAD_REQUEST", message)
             }
             Failure::NoMethod => {
-                let message = format!("this path takes another method; {known}");
+                let message = format!("method not allowed; {paths}");
                 (StatusCode::METHOD_NOT_ALLOWED, "BAD_REQUEST", message)
             }
         };
@@ -75,7 +75,7 @@ impl IntoResponse for Failure {
     }
 }
 
-type Answer = Result<Json<Value>, Failure>;
+type ApiResult = Result<Json<Value>, Failure>;
 
 async fn page() -> Response {
     // The page is self-contained: it must not load anything from another site or send anything there.
@@ -92,31 +92,31 @@ async fn page() -> Response {
 /// The query parameter for past seconds: those from this number on.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct StateQuery {
     #[serde(default)]
     from: u64,
 }
 
 async fn state(
     State(board): State<Arc<Board>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    query: Result<Query<StateQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
-    let Query(wanted) = wanted.map_err(|why| Failure::Bad(why.body_text()))?;
+    let Query(query) = query.map_err(|why| Failure::Bad(why.body_text()))?;
     let headers = [
         (header::CONTENT_TYPE, "application/json"),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    Ok((headers, board.json(wanted.from)).into_response())
+    Ok((headers, board.json(query.from)).into_response())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Threads {
+struct ThreadsBody {
     threads: u32,
 }
 
-async fn threads(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
-    let Threads { threads } = decode(&body)?;
+async fn threads(State(board): State<Arc<Board>>, body: Bytes) -> ApiResult {
+    let ThreadsBody { threads } = decode(&body)?;
     board.set_threads(threads)?;
     Ok(Json(json!({"threads": threads})))
 }
@@ -124,16 +124,16 @@ async fn threads(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
 /// A body without content: `{}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct EmptyBody {}
 
-async fn stop(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
-    let Nothing {} = decode(&body)?;
+async fn stop(State(board): State<Arc<Board>>, body: Bytes) -> ApiResult {
+    let EmptyBody {} = decode(&body)?;
     board.stop()?;
     Ok(Json(json!({"stopping": true})))
 }
 
-async fn start(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
-    let Nothing {} = decode(&body)?;
+async fn start(State(board): State<Arc<Board>>, body: Bytes) -> ApiResult {
+    let EmptyBody {} = decode(&body)?;
     board.start()?;
     Ok(Json(json!({"starting": true})))
 }

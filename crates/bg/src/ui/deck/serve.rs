@@ -23,7 +23,7 @@ pub struct Limits {
     /// The maximum time that a request's headers, and then its body, may take to arrive.
     pub silence: Duration,
     /// The time for which a deck stays available at the end for pages that are open.
-    pub farewell: Duration,
+    pub linger: Duration,
 }
 
 impl Default for Limits {
@@ -31,13 +31,13 @@ impl Default for Limits {
         Limits {
             connections: 64,
             silence: Duration::from_secs(10),
-            farewell: FAREWELL,
+            linger: LINGER,
         }
     }
 }
 
 /// Longer than the second after which a page sends its next request.
-const FAREWELL: Duration = Duration::from_millis(1500);
+const LINGER: Duration = Duration::from_millis(1500);
 
 /// Maximum size of a request's body in bytes: an object with a number.
 const BODY_BYTES_MAX: usize = 4096;
@@ -55,7 +55,7 @@ pub async fn serve(
 ) {
     let router = router
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(limits.silence, in_time));
+        .layer(from_fn_with_state(limits.silence, limit_time));
     let (free, stopping) = (
         Arc::new(Semaphore::new(limits.connections)),
         GracefulShutdown::new(),
@@ -95,10 +95,10 @@ pub async fn serve(
 }
 
 /// Limits the time of a request: the only thing that it waits for is its own body.
-async fn in_time(State(silence): State<Duration>, request: Request, next: Next) -> Response {
+async fn limit_time(State(silence): State<Duration>, request: Request, next: Next) -> Response {
     match tokio::time::timeout(silence, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Failure::Late(silence).into_response(),
+        Err(_) => Failure::Timeout(silence).into_response(),
     }
 }
 

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use crate::model::action::Action;
 use crate::verdict::agreement::{Clause, Judgement, Sla};
-use crate::verdict::measure::{ActionMeasured, Judged, Level, Load, Measured, Trial};
+use crate::verdict::measure::{
+    ActionMeasurements, Level, Load, Measurements, ReadValidation, Trial,
+};
 
 /// The parameters of the run, which do not change while the deck is open.
 #[derive(Clone, Debug, Serialize)]
@@ -122,7 +124,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub fn of(ns: &Histogram<u64>) -> Latency {
+    pub fn new(ns: &Histogram<u64>) -> Latency {
         let at = |quantile| (!ns.is_empty()).then(|| micros(ns.value_at_quantile(quantile)));
         Latency {
             latency_us_p50: at(0.5),
@@ -138,7 +140,7 @@ fn micros(ns: u64) -> f64 {
 }
 
 impl Figures {
-    pub fn of(measured: &ActionMeasured, seconds: f64) -> Figures {
+    pub fn new(measured: &ActionMeasurements, seconds: f64) -> Figures {
         Figures {
             actions_per_second: per_second(measured.done(), seconds),
             done: measured.done(),
@@ -146,7 +148,7 @@ impl Figures {
             unknown: measured.unknown,
             skipped: measured.skipped,
             wrong: measured.wrong,
-            latency: Latency::of(&measured.latency),
+            latency: Latency::new(&measured.latency),
         }
     }
 }
@@ -157,15 +159,15 @@ fn per_second(count: u64, seconds: f64) -> f64 {
 }
 
 /// Returns the sum over all actions.
-pub fn together(measured: &Measured) -> ActionMeasured {
-    let mut all = ActionMeasured::new();
+pub fn sum_actions(measured: &Measurements) -> ActionMeasurements {
+    let mut all = ActionMeasurements::new();
     measured.actions.iter().for_each(|one| all.add(one));
     all
 }
 
 /// The statistics of the last completed second and of the trial so far.
 #[derive(Clone, Debug, Serialize)]
-pub struct Both {
+pub struct SecondAndTrial {
     pub second: Figures,
     pub trial: Figures,
 }
@@ -175,13 +177,13 @@ pub struct Both {
 pub struct ActionView {
     pub action: &'static str,
     #[serde(flatten)]
-    pub figures: Both,
+    pub figures: SecondAndTrial,
     /// From the clause of the action itself, or of all actions. Null if there is none.
-    pub agreed: Option<Agreed>,
+    pub agreed: Option<LatencyLimit>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Agreed {
+pub struct LatencyLimit {
     pub limit_us: f64,
     pub wanted_percent: f64,
     /// Percentage of the calls in the trial so far.
@@ -190,29 +192,29 @@ pub struct Agreed {
 }
 
 /// Returns rows for all actions that were drawn at least once.
-pub fn actions(
-    second: &Measured,
+pub fn action_views(
+    second: &Measurements,
     seconds: f64,
-    total: &Measured,
+    total: &Measurements,
     total_seconds: f64,
     sla: Option<&Sla>,
 ) -> Vec<ActionView> {
-    let drawn = |one: &ActionMeasured| one.calls() + one.skipped > 0;
+    let drawn = |one: &ActionMeasurements| one.calls() + one.skipped > 0;
     let rows = Action::ALL
         .into_iter()
         .filter(|action| drawn(second.of(*action)) || drawn(total.of(*action)));
     rows.map(|action| ActionView {
         action: action.name(),
-        figures: Both {
-            second: Figures::of(second.of(action), seconds),
-            trial: Figures::of(total.of(action), total_seconds),
+        figures: SecondAndTrial {
+            second: Figures::new(second.of(action), seconds),
+            trial: Figures::new(total.of(action), total_seconds),
         },
-        agreed: sla.and_then(|sla| agreed(sla, action, total.of(action))),
+        agreed: sla.and_then(|sla| latency_limit(sla, action, total.of(action))),
     })
     .collect()
 }
 
-fn agreed(sla: &Sla, action: Action, measured: &ActionMeasured) -> Option<Agreed> {
+fn latency_limit(sla: &Sla, action: Action, measured: &ActionMeasurements) -> Option<LatencyLimit> {
     let within = |of: Option<Action>| {
         sla.clauses.iter().find_map(|clause| match *clause {
             Clause::Within {
@@ -223,15 +225,15 @@ fn agreed(sla: &Sla, action: Action, measured: &ActionMeasured) -> Option<Agreed
             _ => None,
         })
     };
-    let (wanted, limit) = within(Some(action)).or_else(|| within(None))?;
+    let (required, limit) = within(Some(action)).or_else(|| within(None))?;
     let calls = measured.calls();
     let good = measured.within(limit.as_nanos() as u64);
     let percent = (calls > 0).then(|| 100.0 * good as f64 / calls as f64);
-    Some(Agreed {
+    Some(LatencyLimit {
         limit_us: limit.as_secs_f64() * 1e6,
-        wanted_percent: wanted,
+        wanted_percent: required,
         within_percent: percent,
-        met: percent.is_none_or(|percent| percent >= wanted),
+        met: percent.is_none_or(|percent| percent >= required),
     })
 }
 
@@ -268,13 +270,13 @@ pub enum ClauseState {
 }
 
 impl Agreement {
-    pub fn of(sla: &Sla, measured: Option<&Measured>) -> Agreement {
+    pub fn new(sla: &Sla, measured: Option<&Measurements>) -> Agreement {
         let clauses = match measured {
             Some(measured) => {
                 let judged = sla.judge_trial(measured).clauses;
                 judged
                     .iter()
-                    .map(|judgement| ClauseView::of(judgement, measured))
+                    .map(|judgement| ClauseView::new(judgement, measured))
                     .collect()
             }
             None => sla.clauses.iter().map(ClauseView::open).collect(),
@@ -307,7 +309,7 @@ impl ClauseView {
         }
     }
 
-    fn of(judgement: &Judgement, measured: &Measured) -> ClauseView {
+    fn new(judgement: &Judgement, measured: &Measurements) -> ClauseView {
         let unjudged =
             matches!(judgement.clause, Clause::Unpredictable { .. }) && measured.reads.is_none();
         let state = match judgement.met {
@@ -346,15 +348,15 @@ pub struct Point {
 }
 
 impl Point {
-    pub fn of(trial: &TrialView, at: Duration, second: &Measured, seconds: f64) -> Point {
-        let all = together(second);
+    pub fn new(trial: &TrialView, at: Duration, second: &Measurements, seconds: f64) -> Point {
+        let all = sum_actions(second);
         Point {
             trial: trial.number,
             at_seconds: (at.as_secs_f64() * 100.0).round() / 100.0,
             warmup: trial.elapsed_seconds <= trial.warmup_seconds,
             threads: trial.threads,
             actions_per_second: per_second(all.done(), seconds),
-            latency: Latency::of(&all.latency),
+            latency: Latency::new(&all.latency),
             failed: all.refused + all.unknown,
             unpredictable: second.reads.as_ref().map(|reads| reads.unpredictable),
         }
@@ -363,7 +365,7 @@ impl Point {
 
 /// The validation results of a trial.
 #[derive(Clone, Debug, Serialize)]
-pub struct Reads {
+pub struct ReadsView {
     pub trial: u32,
     pub reads: u64,
     pub unpredictable: u64,
@@ -376,10 +378,10 @@ pub struct Reads {
     pub witnesses: Vec<String>,
 }
 
-impl Reads {
-    pub fn of(trial: u32, judged: &Judged) -> Reads {
+impl ReadsView {
+    pub fn new(trial: u32, judged: &ReadValidation) -> ReadsView {
         let levels = Level::ALL.into_iter();
-        Reads {
+        ReadsView {
             trial,
             reads: judged.reads,
             unpredictable: judged.unpredictable,
@@ -400,7 +402,7 @@ impl Reads {
 
 /// A completed trial: a point that the search visited.
 #[derive(Clone, Debug, Serialize)]
-pub struct Visit {
+pub struct CompletedTrial {
     pub number: u32,
     /// The reason why the search ran the trial. Null outside of searches.
     pub purpose: Option<String>,
@@ -421,31 +423,35 @@ pub struct Visit {
     pub why: String,
 }
 
-impl Visit {
-    pub fn of(trial: &TrialView, ended: &Result<Measured, String>, sla: Option<&Sla>) -> Visit {
-        let nothing = Measured::new(Duration::ZERO);
+impl CompletedTrial {
+    pub fn new(
+        trial: &TrialView,
+        ended: &Result<Measurements, String>,
+        sla: Option<&Sla>,
+    ) -> CompletedTrial {
+        let nothing = Measurements::new(Duration::ZERO);
         let measured = ended.as_ref().unwrap_or(&nothing);
-        let all = together(measured);
+        let all = sum_actions(measured);
         let verdict = match ended {
             Ok(measured) => sla.map(|sla| sla.judge_trial(measured)),
             Err(_) => None,
         };
         let seconds = measured.duration.as_secs_f64();
-        Visit {
+        CompletedTrial {
             number: trial.number,
             purpose: None,
             load: trial.load,
             threads: trial.threads,
             seconds,
             actions_per_second: per_second(all.done(), seconds),
-            latency: Latency::of(&all.latency),
+            latency: Latency::new(&all.latency),
             failed: all.refused + all.unknown,
             unpredictable: measured.reads.as_ref().map(|reads| reads.unpredictable),
             reads: measured.reads.as_ref().map(|reads| reads.reads),
             met: verdict.as_ref().map(|verdict| verdict.met),
             why: match (ended, verdict) {
                 (Err(why), _) => why.clone(),
-                (Ok(_), verdict) => verdict.map_or_else(String::new, |verdict| verdict.why()),
+                (Ok(_), verdict) => verdict.map_or_else(String::new, |verdict| verdict.reason()),
             },
         }
     }
@@ -453,7 +459,7 @@ impl Visit {
 
 /// The result of a search.
 #[derive(Clone, Debug, Serialize)]
-pub struct Rated {
+pub struct RatingView {
     /// Zero if no load meets the agreement.
     pub load: u64,
     pub actions_per_second: f64,

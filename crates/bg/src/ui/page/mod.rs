@@ -2,8 +2,8 @@
 //!
 //! The style, the charts and the number format are those of `larder_page`.
 //!
-//! From top to bottom, the page shows the rating and its clauses (`head`), the loads visited (`search`), the confirming
-//! trial (`trial`), and how to repeat the rating (`foot`).
+//! From top to bottom, the page shows the rating and its clauses (`write_head`), the loads visited (`search`), the
+//! confirming trial (`trial`), and how to repeat the rating (`write_foot`).
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::rate::Goal;
-use crate::rate::report::{Ended, Report, Row};
+use crate::rate::report::{ExperimentRow, Report, ReportOutcome};
 use crate::verdict::agreement::Judgement;
 use larder_page::figures::{coarse_percent, count, escape, fine_percent, number};
 
@@ -23,7 +23,7 @@ mod trial;
 /// # Errors
 ///
 /// As for [`write`].
-pub fn may_write(folder: &Path) -> io::Result<()> {
+pub fn check_writable(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let probe = folder.join(".rating");
     fs::write(&probe, "")?;
@@ -45,37 +45,37 @@ pub fn write(report: &Report, folder: &Path) -> io::Result<PathBuf> {
 
 /// Returns the whole page.
 pub fn html(report: &Report) -> String {
-    let title = format!("{}: {}", report.facts.store, goal(report.plan.goal));
+    let title = format!("{}: {}", report.facts.store, goal_name(report.plan.goal));
     let mut page = larder_page::head(&title);
     // Writing to a string cannot fail.
-    let _ = head(&mut page, report)
+    let _ = write_head(&mut page, report)
         .and_then(|()| search::write(&mut page, report))
         .and_then(|()| match &report.measured {
             Some(measured) => trial::write(&mut page, report, measured),
             None => Ok(()),
         })
-        .and_then(|()| foot(&mut page, report));
+        .and_then(|()| write_foot(&mut page, report));
     page
 }
 
 /// Writes the rating as a sentence, and the clauses that it met or missed.
-fn head(out: &mut String, report: &Report) -> fmt::Result {
+fn write_head(out: &mut String, report: &Report) -> fmt::Result {
     let (store, sla) = (escape(&report.facts.store), &report.plan.sla);
-    let (goal, unit) = (goal(report.plan.goal), report.unit());
+    let (goal, unit) = (goal_name(report.plan.goal), report.unit());
     match (report.end, report.plan.goal) {
-        (Ended::Rated, Goal::Soar) => writeln!(
+        (ReportOutcome::Rated, Goal::Soar) => writeln!(
             out,
             "<h1>{store}: {goal} {} actions/s</h1>",
             count(report.throughput)
         )?,
-        (Ended::Rated, Goal::Socialites) => {
+        (ReportOutcome::Rated, Goal::Socialites) => {
             writeln!(
                 out,
                 "<h1>{store}: {} {goal}</h1>",
                 count(report.load as f64)
             )?;
         }
-        (end, _) => writeln!(out, "<h1>{store}: {goal} not known: {end}</h1>")?,
+        (end, _) => writeln!(out, "<h1>{store}: {goal} unknown: {end}</h1>")?,
     }
     let sla = escape(&sla.to_string());
     if report.load > 0 {
@@ -86,13 +86,13 @@ fn head(out: &mut String, report: &Report) -> fmt::Result {
             count(report.load as f64),
             number(report.confirm_seconds),
         )?;
-    } else if report.end == Ended::Rated {
+    } else if report.end == ReportOutcome::Rated {
         writeln!(
             out,
             "<p class=sub>No load meets the agreement <code>{sla}</code>.</p>"
         )?;
     } else {
-        let why = report.why.as_deref().unwrap_or("before it was done");
+        let why = report.why.as_deref().unwrap_or("it did not complete");
         writeln!(
             out,
             "<p class=sub>The search ended early: {}.</p>",
@@ -131,25 +131,25 @@ fn head(out: &mut String, report: &Report) -> fmt::Result {
             "<tr><td class=text><code>{}</code><td>{percent}<td>{}<td class=\"text {}\">{}</tr>",
             escape(&judgement.clause.to_string()),
             count(judgement.of as f64),
-            met(judgement.met),
-            verdict(judgement),
+            verdict_text(judgement.met),
+            verdict_with_confidence(judgement),
         )?;
     }
     writeln!(out, "</table></div>")
 }
 
 /// Writes how to repeat the rating, and the machine that it ran on.
-fn foot(out: &mut String, report: &Report) -> fmt::Result {
+fn write_foot(out: &mut String, report: &Report) -> fmt::Result {
     let facts = &report.facts;
     writeln!(
         out,
-        "<h2>To run it again</h2><pre>{}</pre><dl class=facts>",
+        "<h2>Command to repeat the rating</h2><pre>{}</pre><dl class=facts>",
         escape(&facts.command)
     )?;
     let machine = &facts.machine;
     let memory = larder_types::figures::bytes(machine.memory_bytes);
     let plan = format!(
-        "experiments of {} s after {} s of warm-up, to {} of the throughput, at most {} of one load",
+        "experiments of {} s after {} s of warm-up, tolerance {} of the throughput, at most {} per load",
         number(report.trial_seconds),
         number(report.warmup_seconds),
         coarse_percent(100.0 * report.plan.tolerance),
@@ -179,32 +179,32 @@ fn foot(out: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(
         out,
-        "</dl><p class=sub>All figures, and the whole of the trial shown, are in the JSON that this page was made of.</p>"
+        "</dl><p class=sub>The JSON file of this page contains all figures and the complete measurements of the trial shown.</p>"
     )
 }
 
 impl Report {
-    fn shown(&self) -> Option<&Row> {
+    fn shown(&self) -> Option<&ExperimentRow> {
         self.experiments.get(self.shown.checked_sub(1)?)
     }
 }
 
-fn goal(goal: Goal) -> &'static str {
+fn goal_name(goal: Goal) -> &'static str {
     match goal {
         Goal::Soar => "SoAR",
         Goal::Socialites => "Socialites",
     }
 }
 
-fn met(met: bool) -> &'static str {
+fn verdict_text(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 
-fn verdict(judgement: &Judgement) -> String {
+fn verdict_with_confidence(judgement: &Judgement) -> String {
     let chance = if judgement.sure {
         ""
     } else {
-        ", near the limit: chance could have decided it"
+        ", near the limit: possibly by chance"
     };
-    format!("{}{chance}", met(judgement.met))
+    format!("{}{chance}", verdict_text(judgement.met))
 }

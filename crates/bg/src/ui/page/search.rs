@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use super::met;
+use super::verdict_text;
 use crate::rate::Purpose;
-use crate::rate::report::{Report, Row};
-use larder_page::chart::{Axis, Look, Point, Scale, Series, plot};
-use larder_page::figures::{capital, count, escape, fine_percent, micros, number, short};
+use crate::rate::report::{ExperimentRow, Report};
+use larder_page::chart::{Axis, MarkStyle, Point, Scale, Series, plot};
+use larder_page::figures::{capitalize, count, escape, fine_percent, micros, number, short};
 
 pub fn write(out: &mut String, report: &Report) -> fmt::Result {
     if report.experiments.is_empty() {
@@ -14,7 +14,7 @@ pub fn write(out: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(out, "<h2>The search</h2>")?;
     for note in &report.notes {
-        writeln!(out, "<p>{}.</p>", escape(&capital(note)))?;
+        writeln!(out, "<p>{}.</p>", escape(&capitalize(note)))?;
     }
     let load = Axis {
         title: report.unit().to_owned(),
@@ -26,39 +26,45 @@ pub fn write(out: &mut String, report: &Report) -> fmt::Result {
         scale: Scale::Linear,
         label: short,
     };
-    let rows = |keep: &dyn Fn(&&Row) -> bool| report.experiments.iter().filter(keep).collect();
-    let points = |rows: Vec<&Row>, y: fn(&Row) -> f64| -> Vec<Point> {
+    let rows =
+        |keep: &dyn Fn(&&ExperimentRow) -> bool| report.experiments.iter().filter(keep).collect();
+    let points = |rows: Vec<&ExperimentRow>, y: fn(&ExperimentRow) -> f64| -> Vec<Point> {
         rows.into_iter()
             .map(|row| Point {
                 x: row.load as f64,
                 y: y(row),
-                says: saying(row, report.unit()),
+                description: point_label(row, report.unit()),
             })
             .collect()
     };
-    let series = |name: &str, class, look, points| Series {
+    let series = |name: &str, class, style, points| Series {
         name: name.to_owned(),
         class,
-        look,
+        style,
         points,
     };
-    let visited = |row: &Row| row.throughput;
-    let best = |row: &&Row| report.load > 0 && row.number == report.shown;
+    let visited = |row: &ExperimentRow| row.throughput;
+    let best = |row: &&ExperimentRow| report.load > 0 && row.number == report.shown;
     writeln!(out, "<h3>Throughput of each load visited</h3>")?;
     let dots = [
         series(
             "met the agreement",
             "met",
-            Look::Dots,
+            MarkStyle::Dots,
             points(rows(&|row| row.verdict.met), visited),
         ),
         series(
             "missed it",
             "missed",
-            Look::Crosses,
+            MarkStyle::Crosses,
             points(rows(&|row| !row.verdict.met), visited),
         ),
-        series("the rating", "a", Look::Rings, points(rows(&best), visited)),
+        series(
+            "the rating",
+            "a",
+            MarkStyle::Rings,
+            points(rows(&best), visited),
+        ),
     ];
     writeln!(out, "{}", plot(&load, &throughput, &dots))?;
     let latency = Axis {
@@ -67,8 +73,8 @@ pub fn write(out: &mut String, report: &Report) -> fmt::Result {
         label: micros,
     };
     // A line needs one point per load: that of its last trial.
-    let last: Vec<&Row> = {
-        let mut rows: Vec<&Row> = report.experiments.iter().collect();
+    let last: Vec<&ExperimentRow> = {
+        let mut rows: Vec<&ExperimentRow> = report.experiments.iter().collect();
         rows.sort_by_key(|row| (row.load, row.number));
         rows.reverse();
         rows.dedup_by_key(|row| row.load);
@@ -80,23 +86,23 @@ pub fn write(out: &mut String, report: &Report) -> fmt::Result {
         series(
             "p99",
             "c",
-            Look::Line,
+            MarkStyle::Line,
             points(last.clone(), |row| row.p99_us),
         ),
         series(
             "p95",
             "b",
-            Look::Line,
+            MarkStyle::Line,
             points(last.clone(), |row| row.p95_us),
         ),
-        series("p50", "a", Look::Line, points(last, |row| row.p50_us)),
+        series("p50", "a", MarkStyle::Line, points(last, |row| row.p50_us)),
     ];
     writeln!(out, "{}", plot(&load, &latency, &lines))?;
     writeln!(
         out,
         "<h3>Experiments</h3><div class=wide><table><tr><th>#<th class=text>Why<th>{}<th>Seconds<th>Actions/s<th>p50<th>p95<th>p99\
          <th>Failed<th>Unpredictable<th class=text>Verdict</tr>",
-        capital(report.unit())
+        capitalize(report.unit())
     )?;
     for row in &report.experiments {
         let unpredictable = match row.reads {
@@ -116,29 +122,29 @@ pub fn write(out: &mut String, report: &Report) -> fmt::Result {
             micros(row.p95_us),
             micros(row.p99_us),
             count(row.failed as f64),
-            met(row.verdict.met),
+            verdict_text(row.verdict.met),
             if row.verdict.met {
                 "met".to_owned()
             } else {
-                escape(&format!("missed: {}", row.verdict.why()))
+                escape(&format!("missed: {}", row.verdict.reason()))
             },
         )?;
     }
     writeln!(out, "</table></div>")
 }
 
-fn saying(row: &Row, unit: &str) -> String {
+fn point_label(row: &ExperimentRow, unit: &str) -> String {
     let verdict = if row.verdict.met {
         "met".to_owned()
     } else {
-        format!("missed: {}", row.verdict.why())
+        format!("missed: {}", row.verdict.reason())
     };
-    let again = match row.purpose {
+    let repeated = match row.purpose {
         Purpose::Again => " (again)",
         _ => "",
     };
     format!(
-        "#{}{again}: {} {unit}, {} actions/s, p50 {}, p95 {}, p99 {}; {verdict}",
+        "#{}{repeated}: {} {unit}, {} actions/s, p50 {}, p95 {}, p99 {}; {verdict}",
         row.number,
         count(row.load as f64),
         count(row.throughput),

@@ -4,15 +4,17 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::model::action::Action;
-use crate::model::draw::{Cell, Drawn};
+use crate::model::draw::{Cell, DrawCounts};
 use crate::rate::report::Report;
-use crate::verdict::measure::{ActionMeasured, Judged, Level, Measured, Moment};
-use larder_page::chart::{Axis, Look, Point, Scale, Series, bars, plot};
+use crate::verdict::measure::{
+    ActionMeasurements, Level, Measurements, ReadValidation, SecondMeasurements,
+};
+use larder_page::chart::{Axis, MarkStyle, Point, Scale, Series, bars, plot};
 use larder_page::figures::{
-    capital, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
+    capitalize, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
 };
 
-pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Result {
+pub fn write(out: &mut String, report: &Report, measured: &Measurements) -> fmt::Result {
     let what = if report.load > 0 {
         "The confirming trial"
     } else {
@@ -20,7 +22,7 @@ pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Res
     };
     writeln!(out, "<h2>{what}</h2>")?;
     if measured.series.len() > 1 {
-        over_time(out, measured)?;
+        write_over_time(out, measured)?;
     }
     writeln!(
         out,
@@ -28,7 +30,7 @@ pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Res
          <th>Refused<th>Unknown<th>Skipped<th>Wrong</tr>"
     )?;
     let delivered = measured.delivered();
-    let mut all = ActionMeasured::new();
+    let mut all = ActionMeasurements::new();
     for action in Action::ALL {
         let one = measured.of(action);
         all.add(one);
@@ -40,21 +42,24 @@ pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Res
     action_row(out, "all", &all, 1.0, measured.duration)?;
     writeln!(
         out,
-        "</table></div><p class=sub>Latencies are of all calls, those that failed too. Skipped: drawn, but there was nothing to do it with. \
-         Wrong: the answer's bytes were not those stored.</p>"
+        "</table></div><p class=sub>Latencies include failed calls. Skipped: drawn, but not possible. \
+         Wrong: the bytes of the answer differ from those stored.</p>"
     )?;
     if let Some(summary) = delivered.summary() {
-        writeln!(out, "<p>{}.</p>", escape(&capital(&summary)))?;
+        writeln!(out, "<p>{}.</p>", escape(&capitalize(&summary)))?;
     }
-    drawn(out, &measured.drawn)?;
+    write_draws(out, &measured.drawn)?;
     match &measured.reads {
-        Some(judged) => reads(out, judged)?,
-        None => writeln!(out, "<h3>Reads</h3><p class=none>No reads were judged.</p>")?,
+        Some(judged) => write_reads(out, judged)?,
+        None => writeln!(
+            out,
+            "<h3>Reads</h3><p class=none>No reads were validated.</p>"
+        )?,
     }
     if let Some(effort) = measured.effort {
         writeln!(
             out,
-            "<h3>The generator</h3><p>It used {:.2} of {} processors; its busiest worker was on a processor {} of the time.</p>",
+            "<h3>The load generator</h3><p>The load generator used {:.2} of {} processors; its busiest worker used {} of one processor.</p>",
             effort.processors_used(measured.duration),
             effort.processors,
             coarse_percent(100.0 * effort.busiest_worker)
@@ -63,7 +68,7 @@ pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Res
     Ok(())
 }
 
-fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
+fn write_over_time(out: &mut String, measured: &Measurements) -> fmt::Result {
     let time = Axis {
         title: "seconds".to_owned(),
         scale: Scale::Linear,
@@ -71,10 +76,10 @@ fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
     };
     // The last moment may be shorter than a second.
     let last = measured.duration.as_secs_f64() - (measured.series.len() - 1) as f64;
-    let line = |name: &str, class, y: &dyn Fn(&Moment) -> f64| Series {
+    let line = |name: &str, class, y: &dyn Fn(&SecondMeasurements) -> f64| Series {
         name: name.to_owned(),
         class,
-        look: Look::Line,
+        style: MarkStyle::Line,
         points: measured
             .series
             .iter()
@@ -83,7 +88,7 @@ fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
             .map(|(index, moment)| Point {
                 x: (index + 1) as f64,
                 y: y(moment),
-                says: String::new(),
+                description: String::new(),
             })
             .collect(),
     };
@@ -105,8 +110,9 @@ fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
         scale: Scale::Log,
         label: micros,
     };
-    let quantile =
-        |share| move |moment: &Moment| moment.latency.value_at_quantile(share) as f64 / 1e3;
+    let quantile = |share| {
+        move |moment: &SecondMeasurements| moment.latency.value_at_quantile(share) as f64 / 1e3
+    };
     let lines = [
         line("p99", "c", &quantile(0.99)),
         line("p95", "b", &quantile(0.95)),
@@ -138,7 +144,7 @@ fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
 fn action_row(
     out: &mut String,
     name: &str,
-    one: &ActionMeasured,
+    one: &ActionMeasurements,
     share: f64,
     time: Duration,
 ) -> fmt::Result {
@@ -163,15 +169,15 @@ fn action_row(
 }
 
 /// Writes the observed distribution of draws next to the intended one: per member of each cell.
-fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
-    let Some(told) = drawn.tell() else {
+fn write_draws(out: &mut String, drawn: &DrawCounts) -> fmt::Result {
+    let Some(summary) = drawn.summary() else {
         return Ok(());
     };
     let draws = drawn.draws() as f64;
-    let series = |name: &str, class, look, share: &dyn Fn(&Cell) -> f64| Series {
+    let series = |name: &str, class, style, share: &dyn Fn(&Cell) -> f64| Series {
         name: name.to_owned(),
         class,
-        look,
+        style,
         points: drawn
             .cells
             .iter()
@@ -180,7 +186,7 @@ fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
                 Point {
                     x: f64::from(cell.first_rank) + (members - 1.0) / 2.0,
                     y: share(cell) / members,
-                    says: match cell.last_rank - cell.first_rank {
+                    description: match cell.last_rank - cell.first_rank {
                         0 => format!("rank {}: {} draws", cell.first_rank, cell.drawn),
                         _ => format!(
                             "ranks {} to {}: {} draws",
@@ -191,10 +197,12 @@ fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
             })
             .collect(),
     };
-    let meant: f64 = drawn.cells.iter().map(|cell| cell.meant).sum();
+    let intended: f64 = drawn.cells.iter().map(|cell| cell.intended).sum();
     let lines = [
-        series("meant", "b", Look::Line, &|cell| 100.0 * cell.meant / meant),
-        series("drawn", "a", Look::Dots, &|cell| {
+        series("intended", "b", MarkStyle::Line, &|cell| {
+            100.0 * cell.intended / intended
+        }),
+        series("drawn", "a", MarkStyle::Dots, &|cell| {
             100.0 * cell.drawn as f64 / draws
         }),
     ];
@@ -210,19 +218,19 @@ fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
     };
     writeln!(
         out,
-        "<h3>Members drawn</h3><p>{}.</p>{}<p class=sub>Members who were busy when they were drawn are passed over and not counted. Total variation is \
-         the part of the draws that would have to go elsewhere to be as meant; chance alone makes chi-square about as large as its \
+        "<h3>Members drawn</h3><p>{}.</p>{}<p class=sub>Members that were busy when they were drawn are not counted. Total variation is \
+         the proportion of the draws that would have to go to other members to match the intended distribution. By chance alone, chi-square is about as large as its \
          degrees of freedom.</p>",
-        escape(&capital(&told)),
+        escape(&capitalize(&summary)),
         plot(&rank, &share, &lines)
     )
 }
 
-fn reads(out: &mut String, judged: &Judged) -> fmt::Result {
+fn write_reads(out: &mut String, judged: &ReadValidation) -> fmt::Result {
     let share = |part: u64| fine_percent(100.0 * part as f64 / judged.reads.max(1) as f64);
     writeln!(
         out,
-        "<h3>Reads</h3><p>{} reads were judged: {} unpredictable ({}), {} undecided.</p>",
+        "<h3>Reads</h3><p>{} reads were validated: {} unpredictable ({}), {} undecided.</p>",
         count(judged.reads as f64),
         count(judged.unpredictable as f64),
         share(judged.unpredictable),
@@ -255,16 +263,20 @@ fn reads(out: &mut String, judged: &Judged) -> fmt::Result {
         .map(|(class, number)| format!("{} {}", count(*number as f64), escape(class)))
         .collect();
     if !classes.is_empty() {
-        writeln!(out, "<p>Of the unpredictable: {}.</p>", classes.join(", "))?;
+        writeln!(
+            out,
+            "<p>Unpredictable reads by class: {}.</p>",
+            classes.join(", ")
+        )?;
     }
     writeln!(
         out,
         "<p>Sessions with an unpredictable read: {}.</p>",
         count(judged.unpredictable_sessions as f64)
     )?;
-    ages(out, &judged.ages)?;
+    write_ages(out, &judged.ages)?;
     if !judged.witnesses.is_empty() {
-        writeln!(out, "<h3>The first of them</h3><pre>")?;
+        writeln!(out, "<h3>First unpredictable reads</h3><pre>")?;
         for witness in &judged.witnesses {
             writeln!(out, "{}", escape(witness))?;
         }
@@ -274,7 +286,7 @@ fn reads(out: &mut String, judged: &Judged) -> fmt::Result {
 }
 
 /// Writes the ages of stale reads: one bar for each power of two, in nanoseconds.
-fn ages(out: &mut String, ages: &[u64]) -> fmt::Result {
+fn write_ages(out: &mut String, ages: &[u64]) -> fmt::Result {
     let (Some(first), Some(last)) = (
         ages.iter().position(|count| *count > 0),
         ages.iter().rposition(|count| *count > 0),
@@ -295,6 +307,11 @@ fn ages(out: &mut String, ages: &[u64]) -> fmt::Result {
     writeln!(
         out,
         "<h3>Age of stale reads</h3>{}",
-        bars("since the answer was last acceptable", &y, &stale, "missed")
+        bars(
+            "time since the answer was last acceptable",
+            &y,
+            &stale,
+            "missed"
+        )
     )
 }

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use super::{Clause, Sla, Tally};
-use crate::verdict::measure::Measured;
+use crate::verdict::measure::Measurements;
 
 /// The proportion of trials, at most, in which a clause that is met counts as missed.
 pub const ERROR: f64 = 0.001;
@@ -23,17 +23,17 @@ const ALTERNATIVES: [f64; 4] = [1.5, 3.0, 10.0, 100.0];
 impl Sla {
     /// Returns whether the measurements over `elapsed` show that a clause is missed, with certainty or up to [`ERROR`].
     /// A clause about reads that are not validated yet is undecided.
-    pub fn is_hopeless(&self, measured: &Measured, elapsed: Duration) -> bool {
-        let together = under_way(measured, elapsed);
+    pub fn is_certainly_missed(&self, measured: &Measurements, elapsed: Duration) -> bool {
+        let concurrency = calls_in_flight(measured, elapsed);
         self.clauses
             .iter()
-            .any(|clause| clause.is_hopeless(clause.tally(measured), together))
+            .any(|clause| clause.is_certainly_missed(clause.tally(measured), concurrency))
     }
 }
 
 impl Clause {
-    /// `together`: mean number of calls in flight at the same time.
-    fn is_hopeless(&self, tally: Tally, together: f64) -> bool {
+    /// `concurrency`: mean number of calls in flight at the same time.
+    fn is_certainly_missed(&self, tally: Tally, concurrency: f64) -> bool {
         let (bad, allowed) = match *self {
             Clause::Within { percent, .. } => (tally.of - tally.counted, 1.0 - percent / 100.0),
             // The proportion of draws that can be carried out changes during the trial.
@@ -42,18 +42,18 @@ impl Clause {
                 (tally.counted, percent / 100.0)
             }
         };
-        if tally.unjudged || bad == 0 || allowed >= 1.0 {
+        if tally.not_validated || bad == 0 || allowed >= 1.0 {
             return false;
         }
         // If no bad call is allowed, one is enough, and chance plays no part.
-        allowed <= 0.0 || is_more(bad, tally.of, allowed, together)
+        allowed <= 0.0 || exceeds_allowed(bad, tally.of, allowed, concurrency)
     }
 }
 
 /// Returns whether `bad` of `of` calls are significantly more than the allowed proportion.
-pub fn is_more(bad: u64, of: u64, allowed: f64, together: f64) -> bool {
-    let together = together.max(1.0);
-    let (bad, good) = (bad as f64 / together, (of - bad) as f64 / together);
+pub fn exceeds_allowed(bad: u64, of: u64, allowed: f64, concurrency: f64) -> bool {
+    let concurrency = concurrency.max(1.0);
+    let (bad, good) = (bad as f64 / concurrency, (of - bad) as f64 / concurrency);
     let odds = allowed / (1.0 - allowed);
     let ratios = ALTERNATIVES.map(|more| {
         let share = more * odds / (1.0 + more * odds);
@@ -66,7 +66,7 @@ pub fn is_more(bad: u64, of: u64, allowed: f64, together: f64) -> bool {
 
 /// Returns the mean number of calls in flight at the same time: their total latency divided by the elapsed time
 /// (Little's law).
-fn under_way(measured: &Measured, elapsed: Duration) -> f64 {
+fn calls_in_flight(measured: &Measurements, elapsed: Duration) -> f64 {
     let took: f64 = measured
         .actions
         .iter()
@@ -83,25 +83,25 @@ mod tests {
 
     /// Returns how many trials the test ends, of trials of sixty seconds with this many calls per second, in fully
     /// correlated groups.
-    fn ended(trials: u64, bad: f64, allowed: f64, calls: u64, together: u64) -> u64 {
+    fn count_early_ends(trials: u64, bad: f64, allowed: f64, calls: u64, concurrency: u64) -> u64 {
         (0..trials)
             .filter(|trial| {
                 let mut random = Random::stream(17, *trial);
                 let (mut seen, mut of) = (0, 0);
                 (0..60).any(|_| {
-                    for _ in 0..calls / together {
-                        seen += together * u64::from(random.unit() < bad);
-                        of += together;
+                    for _ in 0..calls / concurrency {
+                        seen += concurrency * u64::from(random.unit() < bad);
+                        of += concurrency;
                     }
-                    is_more(seen, of, allowed, together as f64)
+                    exceeds_allowed(seen, of, allowed, concurrency as f64)
                 })
             })
             .count() as u64
     }
 
     #[test]
-    fn an_agreement_that_is_met_is_called_hopeless_in_fewer_than_one_of_a_thousand_trials() {
-        for (allowed, calls, together) in [
+    fn a_met_agreement_ends_fewer_than_one_of_a_thousand_trials_early() {
+        for (allowed, calls, concurrency) in [
             (0.05, 200, 1),
             (0.05, 200, 20),
             (0.001, 1000, 1),
@@ -109,35 +109,35 @@ mod tests {
         ] {
             // Exactly at the limit, where a wrong decision by chance is the most likely.
             let trials = 4000;
-            let wrong = ended(trials, allowed, allowed, calls, together);
+            let wrong = count_early_ends(trials, allowed, allowed, calls, concurrency);
             // At most four are expected. Eleven or more occur in four of a hundred such tests.
             assert!(
                 wrong <= 10,
-                "{allowed} {calls} {together}: {wrong} of {trials}"
+                "{allowed} {calls} {concurrency}: {wrong} of {trials}"
             );
         }
     }
 
     #[test]
-    fn an_agreement_that_is_missed_by_far_is_called_hopeless_at_once() {
-        for (bad, allowed, together) in [(0.2, 0.05, 1), (0.9, 0.05, 100), (0.02, 0.001, 1)] {
+    fn a_clearly_missed_agreement_ends_the_trial_early() {
+        for (bad, allowed, concurrency) in [(0.2, 0.05, 1), (0.9, 0.05, 100), (0.02, 0.001, 1)] {
             let mut random = Random::stream(5, 5);
             let calls = 2000;
-            let late = (0..calls / together)
-                .map(|_| together * u64::from(random.unit() < bad))
+            let late = (0..calls / concurrency)
+                .map(|_| concurrency * u64::from(random.unit() < bad))
                 .sum();
             assert!(
-                is_more(late, calls, allowed, together as f64),
+                exceeds_allowed(late, calls, allowed, concurrency as f64),
                 "{bad} of {allowed}"
             );
         }
     }
 
     #[test]
-    fn little_tells_nothing() {
-        assert!(!is_more(1, 1, 0.05, 1.0));
+    fn few_calls_decide_nothing() {
+        assert!(!exceeds_allowed(1, 1, 0.05, 1.0));
         // All calls of one round of a hundred threads.
-        assert!(!is_more(100, 100, 0.05, 100.0));
-        assert!(is_more(100, 100, 0.05, 1.0));
+        assert!(!exceeds_allowed(100, 100, 0.05, 100.0));
+        assert!(exceeds_allowed(100, 100, 0.05, 1.0));
     }
 }

@@ -26,7 +26,7 @@ use crate::verdict::measure::Level;
 
 /// A syntax error in an agreement and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misread {
+pub struct SyntaxError {
     text: String,
     /// Number of characters before the error.
     column: usize,
@@ -34,7 +34,7 @@ pub struct Misread {
 }
 
 /// Formats the error as three lines. The last line points to the error in the line above.
-impl fmt::Display for Misread {
+impl fmt::Display for SyntaxError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "column {}: {}", self.column + 1, self.why)?;
         writeln!(out, "  {}", self.text)?;
@@ -42,15 +42,15 @@ impl fmt::Display for Misread {
     }
 }
 
-impl std::error::Error for Misread {}
+impl std::error::Error for SyntaxError {}
 
 /// Parses an agreement. Adds [`Sla::ERRORS`] if no clause limits the errors of all calls.
-pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
-    let Parsed {
+pub(super) fn parse(text: &str) -> Result<Sla, SyntaxError> {
+    let ParsedClauses {
         mut clauses,
         duration,
         per_client,
-    } = parts(text)?;
+    } = parse_clauses(text)?;
     let limits_errors = |clause: &Clause| matches!(clause, Clause::Errors { action: None, .. });
     if !clauses.iter().any(limits_errors) {
         clauses.push(Sla::ERRORS);
@@ -63,14 +63,14 @@ pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
 }
 
 /// The clauses of an agreement as written, without defaults.
-pub(super) struct Parsed {
+pub(super) struct ParsedClauses {
     /// At least one.
     pub clauses: Vec<Clause>,
     pub duration: Option<Duration>,
     pub per_client: bool,
 }
 
-pub(super) fn parts(text: &str) -> Result<Parsed, Misread> {
+pub(super) fn parse_clauses(text: &str) -> Result<ParsedClauses, SyntaxError> {
     let mut reader = Reader { text, at: 0 };
     let mut clauses = Vec::new();
     let mut duration = None;
@@ -79,12 +79,12 @@ pub(super) fn parts(text: &str) -> Result<Parsed, Misread> {
         let start = reader.skip_spaces();
         match reader.clause()? {
             Part::Clause(clause) if clauses.contains(&clause) => {
-                return Err(reader.misread(start, "this clause stands there already"));
+                return Err(reader.syntax_error(start, "duplicate clause"));
             }
             Part::Clause(clause) => clauses.push(clause),
             Part::Duration(_) if duration.is_some() => {
-                let why = "how long the confirming trial lasts was said already";
-                return Err(reader.misread(start, why));
+                let why = "duplicate duration of the confirming trial";
+                return Err(reader.syntax_error(start, why));
             }
             Part::Duration(time) => duration = Some(time),
             Part::PerClient => per_client = true,
@@ -96,10 +96,10 @@ pub(super) fn parts(text: &str) -> Result<Parsed, Misread> {
         reader.expect(",", "a comma or the end")?;
     }
     if clauses.is_empty() {
-        let why = "nothing to meet: expected a clause such as `95% < 100ms`";
-        return Err(reader.misread(text.len(), why));
+        let why = "the agreement has no condition: expected a clause such as `95% < 100ms`";
+        return Err(reader.syntax_error(text.len(), why));
     }
-    Ok(Parsed {
+    Ok(ParsedClauses {
         clauses,
         duration,
         per_client,
@@ -118,7 +118,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn clause(&mut self) -> Result<Part, Misread> {
+    fn clause(&mut self) -> Result<Part, SyntaxError> {
         let action = match self.word() {
             "" => None,
             "per-client" => return Ok(Part::PerClient),
@@ -138,18 +138,21 @@ impl<'a> Reader<'a> {
             self.number("a clause such as `95% < 100ms`, `0.1% unpredictable` or `60s`")?;
         self.skip_spaces();
         if !self.rest().starts_with('%') {
-            let time = self.unit(start, number).map_err(|misread| Misread {
-                why: format!("expected % behind a share; or {}", misread.why),
-                ..misread
+            let time = self.unit(start, number).map_err(|error| SyntaxError {
+                why: format!("expected % after a number, or a duration: {}", error.why),
+                ..error
             })?;
             return match action {
                 None => Ok(Part::Duration(time)),
-                Some(_) => Err(self.misread(start, "only the whole agreement has a duration")),
+                Some(_) => Err(self.syntax_error(
+                    start,
+                    "a duration applies to the complete agreement, not to one action",
+                )),
             };
         }
         self.at += 1;
         if number > 100.0 {
-            return Err(self.misread(start, "a percentage is at most 100"));
+            return Err(self.syntax_error(start, "a percentage is at most 100"));
         }
         self.skip_spaces();
         if self.rest().starts_with('<') {
@@ -162,39 +165,39 @@ impl<'a> Reader<'a> {
                 percent: number,
             },
             "unpredictable" if action.is_some() => {
-                let why = "reads are judged by item, so only all of them can be limited";
-                return Err(self.misread(start, why));
+                let why = "unpredictable reads cannot be limited per action, only for all reads";
+                return Err(self.syntax_error(start, why));
             }
             "unpredictable" => Clause::Unpredictable {
                 percent: number,
                 level: self.level()?,
             },
             "drift" if action.is_some() => {
-                let why = "drift is of the whole mix";
-                return Err(self.misread(start, why));
+                let why = "drift cannot be limited per action, only for the complete mix";
+                return Err(self.syntax_error(start, why));
             }
             "drift" => Clause::Drift { percent: number },
             _ => {
                 let why = "expected `<`, `errors`, `unpredictable` or `drift`";
-                return Err(self.misread(start, why));
+                return Err(self.syntax_error(start, why));
             }
         };
         Ok(Part::Clause(clause))
     }
 
     /// Parses the rest of a percentile condition, after the `p`.
-    fn percentile(&mut self, action: Option<Action>) -> Result<Clause, Misread> {
+    fn percentile(&mut self, action: Option<Action>) -> Result<Clause, SyntaxError> {
         let start = self.at;
         let number = self.number("a percentile such as p99")?;
         if number > 100.0 {
-            return Err(self.misread(start, "a percentile is at most 100"));
+            return Err(self.syntax_error(start, "a percentile is at most 100"));
         }
         self.skip_spaces();
         self.within(action, number)
     }
 
     /// Parses the rest of a latency condition, from the `<`.
-    fn within(&mut self, action: Option<Action>, percent: f64) -> Result<Clause, Misread> {
+    fn within(&mut self, action: Option<Action>, percent: f64) -> Result<Clause, SyntaxError> {
         self.expect("<", "`<` and a time")?;
         if self.rest().starts_with('=') {
             self.at += 1;
@@ -202,7 +205,7 @@ impl<'a> Reader<'a> {
         let start = self.skip_spaces();
         if percent == 0.0 {
             let why = "at least 0% within a time is always met";
-            return Err(self.misread(start, why));
+            return Err(self.syntax_error(start, why));
         }
         let number = self.number("a time such as 100ms")?;
         self.skip_spaces();
@@ -214,13 +217,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn level(&mut self) -> Result<Level, Misread> {
+    fn level(&mut self) -> Result<Level, SyntaxError> {
         self.skip_spaces();
         let start = self.at;
         match self.word() {
             "" => return Ok(Level::Snapshot),
             "at" => {}
-            _ => return Err(self.misread(start, "expected `at` and a level, or a comma")),
+            _ => return Err(self.syntax_error(start, "expected `at` and a level, or a comma")),
         }
         self.skip_spaces();
         let start = self.at;
@@ -228,43 +231,46 @@ impl<'a> Reader<'a> {
         let level = Level::ALL.into_iter().find(|level| level.name() == name);
         level.ok_or_else(|| {
             let names = Level::ALL.map(Level::name).join(", ");
-            self.misread(start, &format!("expected a level: {names}"))
+            self.syntax_error(start, &format!("expected a level: {names}"))
         })
     }
 
-    fn action(&self, name: &str) -> Result<Action, Misread> {
+    fn action(&self, name: &str) -> Result<Action, SyntaxError> {
         let action = Action::ALL.into_iter().find(|action| action.name() == name);
         action.ok_or_else(|| {
             let names = Action::ALL.map(Action::name).join(", ");
-            let why = format!("no action is called `{name}`; there are {names}");
-            self.misread(self.at - name.len(), &why)
+            let why = format!("unknown action `{name}`; the actions are {names}");
+            self.syntax_error(self.at - name.len(), &why)
         })
     }
 
-    fn number(&mut self, wanted: &str) -> Result<f64, Misread> {
+    fn number(&mut self, expected: &str) -> Result<f64, SyntaxError> {
         let is_part = |c: char| c.is_ascii_digit() || c == '.';
         let rest = self.rest();
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let digits = &rest[..end];
         if digits.is_empty() {
-            return Err(self.misread(self.at, &format!("expected {wanted}")));
+            return Err(self.syntax_error(self.at, &format!("expected {expected}")));
         }
         let number = digits.parse();
-        let number =
-            number.map_err(|_| self.misread(self.at, &format!("`{digits}` is no number")))?;
+        let number = number
+            .map_err(|_| self.syntax_error(self.at, &format!("`{digits}` is not a number")))?;
         self.at += end;
         Ok(number)
     }
 
     /// Parses the unit after a number, which begins at `start`.
-    fn unit(&mut self, start: usize, number: f64) -> Result<Duration, Misread> {
+    fn unit(&mut self, start: usize, number: f64) -> Result<Duration, SyntaxError> {
         let unit_at = self.at;
         let Some(unit) = duration::unit(self.word()) else {
-            return Err(self.misread(unit_at, &format!("expected a unit: {}", duration::HOW)));
+            return Err(self.syntax_error(
+                unit_at,
+                &format!("expected a unit: {}", duration::DURATION_SYNTAX),
+            ));
         };
         match duration::times(number, unit) {
             Some(time) if !time.is_zero() => Ok(time),
-            _ => Err(self.misread(start, "such a time cannot be")),
+            _ => Err(self.syntax_error(start, "the time is out of range")),
         }
     }
 
@@ -277,9 +283,9 @@ impl<'a> Reader<'a> {
         &rest[..end]
     }
 
-    fn expect(&mut self, token: &str, wanted: &str) -> Result<(), Misread> {
+    fn expect(&mut self, token: &str, expected: &str) -> Result<(), SyntaxError> {
         if !self.rest().starts_with(token) {
-            return Err(self.misread(self.at, &format!("expected {wanted}")));
+            return Err(self.syntax_error(self.at, &format!("expected {expected}")));
         }
         self.at += token.len();
         Ok(())
@@ -295,8 +301,8 @@ impl<'a> Reader<'a> {
         &self.text[self.at..]
     }
 
-    fn misread(&self, at: usize, why: &str) -> Misread {
-        Misread {
+    fn syntax_error(&self, at: usize, why: &str) -> SyntaxError {
+        SyntaxError {
             text: self.text.to_owned(),
             column: self.text[..at].chars().count(),
             why: why.to_owned(),

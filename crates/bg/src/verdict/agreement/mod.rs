@@ -24,12 +24,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::action::Action;
 use crate::model::duration::Time;
-use crate::verdict::measure::{Level, Measured};
+use crate::verdict::measure::{Level, Measurements};
 
 mod early;
 mod grammar;
 
-pub use grammar::Misread;
+pub use grammar::SyntaxError;
 
 /// A service level agreement.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,13 +81,16 @@ pub struct Tally {
     pub counted: u64,
     pub of: u64,
     /// True if the reads that the clause limits were not validated.
-    pub unjudged: bool,
+    pub not_validated: bool,
 }
 
 /// A clause with the numbers that decide it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
-    #[serde(serialize_with = "in_words", deserialize_with = "from_words")]
+    #[serde(
+        serialize_with = "serialize_clause",
+        deserialize_with = "deserialize_clause"
+    )]
     pub clause: Clause,
     /// The value that the clause limits, in percent. None if there were no calls or reads.
     pub percent: Option<f64>,
@@ -109,7 +112,7 @@ pub struct Verdict {
 impl Sla {
     /// Returns one tally per clause. If each client must meet the agreement, it is the tally of the client with the
     /// worst result for the clause.
-    pub fn tally(&self, measured: &Measured) -> Vec<Tally> {
+    pub fn tally(&self, measured: &Measurements) -> Vec<Tally> {
         let tally = |clause: &Clause| {
             let of_clients = measured.clients.iter().map(|client| clause.tally(client));
             let worst = of_clients.max_by(|a, b| clause.badness(*a).total_cmp(&clause.badness(*b)));
@@ -134,12 +137,12 @@ impl Sla {
         }
     }
 
-    pub fn judge_trial(&self, measured: &Measured) -> Verdict {
+    pub fn judge_trial(&self, measured: &Measurements) -> Verdict {
         self.judge(&self.tally(measured))
     }
 
     /// Returns whether a clause limits unpredictable reads, which requires validation.
-    pub fn wants_reads(&self) -> bool {
+    pub fn needs_validation(&self) -> bool {
         self.clauses
             .iter()
             .any(|clause| matches!(clause, Clause::Unpredictable { .. }))
@@ -148,7 +151,7 @@ impl Sla {
 
 impl Verdict {
     /// Returns the clauses that are not met as text. Empty if all are met.
-    pub fn why(&self) -> String {
+    pub fn reason(&self) -> String {
         let missed = self.clauses.iter().filter(|judgement| !judgement.met);
         missed
             .map(ToString::to_string)
@@ -169,12 +172,12 @@ impl Tally {
     pub fn add(&mut self, other: Tally) {
         self.counted += other.counted;
         self.of += other.of;
-        self.unjudged |= other.unjudged;
+        self.not_validated |= other.not_validated;
     }
 }
 
 impl Clause {
-    fn tally(&self, measured: &Measured) -> Tally {
+    fn tally(&self, measured: &Measurements) -> Tally {
         let actions = |only: Option<Action>| {
             let all = Action::ALL.into_iter().zip(&measured.actions);
             all.filter(move |(action, _)| only.is_none_or(|only| only == *action))
@@ -186,13 +189,13 @@ impl Clause {
                 Tally {
                     counted: actions(action).map(|one| one.within(limit_ns)).sum(),
                     of: actions(action).map(|one| one.calls()).sum(),
-                    unjudged: false,
+                    not_validated: false,
                 }
             }
             Clause::Errors { action, .. } => Tally {
                 counted: actions(action).map(|one| one.failed.len()).sum(),
                 of: actions(action).map(|one| one.calls()).sum(),
-                unjudged: false,
+                not_validated: false,
             },
             Clause::Drift { .. } => {
                 let delivered = measured.delivered();
@@ -200,7 +203,7 @@ impl Clause {
                 Tally {
                     counted: (delivered.drift() * of as f64).round() as u64,
                     of,
-                    unjudged: false,
+                    not_validated: false,
                 }
             }
             Clause::Unpredictable { level, .. } => {
@@ -211,7 +214,7 @@ impl Clause {
                 Tally {
                     counted: unpredictable.unwrap_or(0) + wrong,
                     of: reads.max(wrong),
-                    unjudged: unpredictable.is_none(),
+                    not_validated: unpredictable.is_none(),
                 }
             }
         }
@@ -222,7 +225,7 @@ impl Clause {
     fn badness(&self, tally: Tally) -> f64 {
         let share = tally.counted as f64 / tally.of.max(1) as f64;
         match *self {
-            _ if tally.unjudged => 2.0,
+            _ if tally.not_validated => 2.0,
             _ if tally.of == 0 => -1.0,
             Clause::Within { .. } => 1.0 - share,
             _ => share,
@@ -233,7 +236,7 @@ impl Clause {
         let percent = (tally.of > 0).then(|| 100.0 * tally.counted as f64 / tally.of as f64);
         let limit = self.percent();
         let met = match (percent, *self) {
-            _ if tally.unjudged => false,
+            _ if tally.not_validated => false,
             (Some(percent), Clause::Within { .. }) => percent >= limit,
             (Some(percent), _) => percent <= limit,
             (None, Clause::Within { action, .. } | Clause::Errors { action, .. }) => {
@@ -245,13 +248,13 @@ impl Clause {
         // Without any failed call, further trials of the load cannot improve the result.
         let none =
             tally.counted == 0 && matches!(*self, Clause::Errors { .. } | Clause::Drift { .. });
-        let sure = tally.unjudged
+        let sure = tally.not_validated
             || none
             || percent.is_none()
             || limit == 0.0
             || (limit == 100.0 && !met)
             || (met && tally.of < Judgement::ENOUGH)
-            || !may_be(limit / 100.0, tally);
+            || !is_plausible(limit / 100.0, tally);
         Judgement {
             clause: *self,
             percent,
@@ -279,18 +282,19 @@ impl Judgement {
 }
 
 /// Returns whether the tally is plausible if the true proportion is `share`: Wilson's interval at 99 %.
-fn may_be(share: f64, tally: Tally) -> bool {
+fn is_plausible(share: f64, tally: Tally) -> bool {
     let (n, z) = (tally.of as f64, 2.576_f64);
     let seen = tally.counted as f64 / n;
     let middle = (seen + z * z / (2.0 * n)) / (1.0 + z * z / n);
-    let reach = z / (1.0 + z * z / n) * (seen * (1.0 - seen) / n + z * z / (4.0 * n * n)).sqrt();
-    (share - middle).abs() <= reach
+    let half_width =
+        z / (1.0 + z * z / n) * (seen * (1.0 - seen) / n + z * z / (4.0 * n * n)).sqrt();
+    (share - middle).abs() <= half_width
 }
 
 impl FromStr for Sla {
-    type Err = Misread;
+    type Err = SyntaxError;
 
-    fn from_str(text: &str) -> Result<Sla, Misread> {
+    fn from_str(text: &str) -> Result<Sla, SyntaxError> {
         grammar::parse(text)
     }
 }
@@ -340,7 +344,7 @@ impl fmt::Display for Judgement {
         };
         match self.percent {
             None if self.met => write!(out, "no {things}"),
-            None => write!(out, "no {things} to judge"),
+            None => write!(out, "no validated {things}"),
             // If rounding would hide a miss, print the counts instead of the percentage.
             Some(percent) if self.met || (percent - self.clause.percent()).abs() > 0.01 => {
                 write!(out, "{percent:.2}% of {} {things}", self.of)
@@ -350,13 +354,16 @@ impl fmt::Display for Judgement {
     }
 }
 
-fn in_words<S: Serializer>(clause: &Clause, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_clause<S: Serializer>(clause: &Clause, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(clause)
 }
 
-fn from_words<'de, D: Deserializer<'de>>(from: D) -> Result<Clause, D::Error> {
+fn deserialize_clause<'de, D: Deserializer<'de>>(from: D) -> Result<Clause, D::Error> {
     let text = String::deserialize(from)?;
-    match grammar::parts(&text).map_err(D::Error::custom)?.clauses[..] {
+    match grammar::parse_clauses(&text)
+        .map_err(D::Error::custom)?
+        .clauses[..]
+    {
         [clause] => Ok(clause),
         _ => Err(D::Error::custom("expected a single clause")),
     }

@@ -5,23 +5,23 @@
 //! that would have to be different ones to match the drawn proportions: half the sum of the absolute differences. Drift
 //! is not a random error: both sides are counts of the same trial.
 
-use super::{ActionMeasured, Measured};
+use super::{ActionMeasurements, Measurements};
 use crate::model::action::Action;
 
 /// The counts of a trial by action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveredMix {
     calls: [u64; Action::COUNT],
     skipped: [u64; Action::COUNT],
 }
 
-impl Delivered {
+impl DeliveredMix {
     /// Drift, 0 to 1, above which results are not comparable with those of other runs.
     pub const DRIFT_MAX: f64 = 0.01;
 
     /// Returns the counts of actions in the order of [`Action::ALL`].
-    pub fn of(actions: &[ActionMeasured]) -> Delivered {
-        let mut delivered = Delivered {
+    pub fn new(actions: &[ActionMeasurements]) -> DeliveredMix {
+        let mut delivered = DeliveredMix {
             calls: [0; Action::COUNT],
             skipped: [0; Action::COUNT],
         };
@@ -85,13 +85,13 @@ impl Delivered {
         })
     }
 
-    /// Returns a warning if the drift exceeds [`Delivered::DRIFT_MAX`].
+    /// Returns a warning if the drift exceeds [`DeliveredMix::DRIFT_MAX`].
     pub fn warning(&self) -> Option<String> {
         let skipped: u64 = self.skipped.iter().sum();
-        (self.drift() > Delivered::DRIFT_MAX).then(|| {
+        (self.drift() > DeliveredMix::DRIFT_MAX).then(|| {
             format!(
-                "the delivered mix drifted by {:.2} % from the drawn one, because {skipped} of {} draws could not be carried out: results do not compare with \
-                 those of runs that delivered the mix; take a symmetric mix, more --invitations, more --members, or --tries",
+                "the delivered mix drifted by {:.2} % from the drawn one, because {skipped} of {} draws could not be carried out: the results are not comparable with \
+                 those of runs without drift; use a symmetric mix, more --invitations, more --members, or --tries",
                 100.0 * self.drift(),
                 self.drawn()
             )
@@ -99,9 +99,9 @@ impl Delivered {
     }
 }
 
-impl Measured {
-    pub fn delivered(&self) -> Delivered {
-        Delivered::of(&self.actions)
+impl Measurements {
+    pub fn delivered(&self) -> DeliveredMix {
+        DeliveredMix::new(&self.actions)
     }
 }
 
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    fn measured(calls: &[(Action, u64, u64)]) -> Delivered {
-        let mut measured = Measured::new(Duration::from_secs(1));
+    fn measured(calls: &[(Action, u64, u64)]) -> DeliveredMix {
+        let mut measured = Measurements::new(Duration::from_secs(1));
         for (action, calls, skipped) in calls {
             let one = &mut measured.actions[*action as usize];
             (0..*calls).for_each(|_| one.record(1000, None));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_draws_are_the_drift() {
+    fn skipped_draws_cause_drift() {
         let all = measured(&[
             (Action::ViewProfile, 90, 0),
             (Action::AcceptFriendRequest, 10, 0),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_skipped_alike_are_no_drift() {
+    fn proportionally_skipped_draws_cause_no_drift() {
         let alike = measured(&[(Action::ViewProfile, 45, 45), (Action::InviteFriend, 5, 5)]);
         assert!(alike.drift() < 1e-12);
     }

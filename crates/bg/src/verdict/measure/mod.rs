@@ -6,9 +6,9 @@
 //!
 //! Invariants:
 //!
-//! 1. [`ActionMeasured::failed`] contains exactly the calls of [`ActionMeasured::latency`] that were rejected or whose
-//!    outcome is unknown.
-//! 2. The moments of [`Measured::series`] cover the measured time in order. Each lasts a second, except the last.
+//! 1. [`ActionMeasurements::failed`] contains exactly the calls of [`ActionMeasurements::latency`] that were rejected
+//!    or whose outcome is unknown.
+//! 2. The moments of [`Measurements::series`] cover the measured time in order. Each lasts a second, except the last.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::model::action::Action;
-use crate::model::draw::Drawn;
+use crate::model::draw::DrawCounts;
 use crate::stores::contract::Failure;
 
 mod delivered;
-mod spelling;
+mod json;
 
-pub use delivered::Delivered;
+pub use delivered::DeliveredMix;
 
 /// The load of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,22 +73,26 @@ impl Trial {
 }
 
 /// An executor of trials: this process, a coordinator of clients, or a simulated store in a test.
-pub trait Laboratory {
+pub trait TrialRunner {
     /// Runs a trial.
     ///
     /// # Errors
     ///
     /// The trial has no result at all. A store that fails or stalls is a result, not an error.
-    fn run(&mut self, trial: &Trial) -> Result<Measured, String>;
+    fn run(&mut self, trial: &Trial) -> Result<Measurements, String>;
 
-    /// Runs a trial, but ends it as soon as `enough` returns true. An implementation that cannot end a trial early runs
-    /// it to its end.
+    /// Runs a trial, but ends it as soon as `should_stop` returns true. An implementation that cannot end a trial early
+    /// runs it to its end.
     ///
     /// # Errors
     ///
-    /// As for [`Laboratory::run`].
-    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
-        let _ = enough;
+    /// As for [`TrialRunner::run`].
+    fn run_until(
+        &mut self,
+        trial: &Trial,
+        should_stop: StopCondition<'_>,
+    ) -> Result<Measurements, String> {
+        let _ = should_stop;
         self.run(trial)
     }
 
@@ -104,45 +108,45 @@ pub trait Laboratory {
     }
 }
 
-/// Called after each second with the measurements so far and their duration. Returns whether they are enough.
-pub type Enough<'a> = &'a dyn Fn(&Measured, Duration) -> bool;
+/// Called after each second with the measurements so far and their duration. Returns whether the trial may end.
+pub type StopCondition<'a> = &'a dyn Fn(&Measurements, Duration) -> bool;
 
 /// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct Measurements {
     /// The length of the measured time.
-    #[serde(rename = "seconds", with = "spelling::seconds")]
+    #[serde(rename = "seconds", with = "json::seconds")]
     pub duration: Duration,
     /// Indexed by [`Action`] as a number.
-    #[serde(with = "spelling::by_action")]
-    pub actions: Vec<ActionMeasured>,
+    #[serde(with = "json::by_action")]
+    pub actions: Vec<ActionMeasurements>,
     /// Number of sessions completed, in mixes of sessions.
     pub sessions: u64,
     /// Number of scheduled starts of an open loop at which no thread became free.
-    #[serde(default)]
-    pub unbegun: u64,
+    #[serde(default, rename = "unbegun")]
+    pub missed_starts: u64,
     /// The draws of members that were free to act, or to be viewed.
     #[serde(default)]
-    pub drawn: Drawn,
+    pub drawn: DrawCounts,
     /// None if reads were not traced.
-    pub reads: Option<Judged>,
+    pub reads: Option<ReadValidation>,
     /// Empty if no series was recorded.
-    pub series: Vec<Moment>,
+    pub series: Vec<SecondMeasurements>,
     /// Resources that generating the load used. None if not measured.
     pub effort: Option<Effort>,
     /// The measurements of each client of a coordinator. Empty without a coordinator, and while the trial runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clients: Vec<Measured>,
+    pub clients: Vec<Measurements>,
 }
 
 /// The results of one action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ActionMeasured {
+pub struct ActionMeasurements {
     /// Nanoseconds of every call that was answered or given up, including failed calls.
-    #[serde(rename = "latency_ns", with = "spelling::histogram")]
+    #[serde(rename = "latency_ns", with = "json::histogram")]
     pub latency: Histogram<u64>,
     /// Nanoseconds of the calls of `latency` that were rejected or whose outcome is unknown.
-    #[serde(rename = "failed_ns", with = "spelling::histogram")]
+    #[serde(rename = "failed_ns", with = "json::histogram")]
     pub failed: Histogram<u64>,
     /// Number of `failed` calls that the data store rejected.
     pub refused: u64,
@@ -158,7 +162,7 @@ pub struct ActionMeasured {
 /// The validation results of a trial's reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Judged {
+pub struct ReadValidation {
     pub reads: u64,
     /// Reads that no order of the writes explains: counts, members, and lists at one instant.
     pub unpredictable: u64,
@@ -217,9 +221,9 @@ impl Level {
 
 /// One second of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct SecondMeasurements {
     /// Nanoseconds of the calls that ended in this second.
-    #[serde(rename = "latency_ns", with = "spelling::histogram")]
+    #[serde(rename = "latency_ns", with = "json::histogram")]
     pub latency: Histogram<u64>,
     /// Number of these calls that were rejected or whose outcome is unknown.
     pub failed: u64,
@@ -233,28 +237,28 @@ pub struct Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
     /// Processor time of all threads of the client.
-    #[serde(rename = "cpu_seconds", with = "spelling::seconds")]
+    #[serde(rename = "cpu_seconds", with = "json::seconds")]
     pub cpu: Duration,
     /// Number of processors that the client may use.
     pub processors: u32,
     /// Proportion of the measured time, 0 to 1, for which the busiest worker thread was running.
     pub busiest_worker: f64,
     /// Processor time used by neither the client nor the data store's own processes. None if unknown.
-    #[serde(default, rename = "others_seconds", with = "spelling::some_seconds")]
+    #[serde(default, rename = "others_seconds", with = "json::some_seconds")]
     pub others: Option<Duration>,
     /// Processor time that the host of a virtual machine gave to other guests.
-    #[serde(default, rename = "stolen_seconds", with = "spelling::some_seconds")]
+    #[serde(default, rename = "stolen_seconds", with = "json::some_seconds")]
     pub stolen: Option<Duration>,
 }
 
-impl Measured {
-    pub fn new(duration: Duration) -> Measured {
-        Measured {
+impl Measurements {
+    pub fn new(duration: Duration) -> Measurements {
+        Measurements {
             duration,
-            actions: Action::ALL.map(|_| ActionMeasured::new()).into(),
+            actions: Action::ALL.map(|_| ActionMeasurements::new()).into(),
             sessions: 0,
-            unbegun: 0,
-            drawn: Drawn::default(),
+            missed_starts: 0,
+            drawn: DrawCounts::default(),
             reads: None,
             series: Vec::new(),
             effort: None,
@@ -262,13 +266,13 @@ impl Measured {
         }
     }
 
-    pub fn of(&self, action: Action) -> &ActionMeasured {
+    pub fn of(&self, action: Action) -> &ActionMeasurements {
         &self.actions[action as usize]
     }
 
     /// Returns the number of actions answered, right or wrong. Rejections and unknown outcomes do not count.
     pub fn done(&self) -> u64 {
-        self.actions.iter().map(ActionMeasured::done).sum()
+        self.actions.iter().map(ActionMeasurements::done).sum()
     }
 
     /// Returns the actions per second.
@@ -278,42 +282,42 @@ impl Measured {
 
     /// Returns a warning if the load generator was short of processor time, so that the result may be its limit instead
     /// of the data store's.
-    pub fn short_of(&self) -> Option<String> {
+    pub fn generator_warning(&self) -> Option<String> {
         let effort = self.effort?;
         let used = effort.processors_used(self.duration);
         if effort.busiest_worker > Effort::BUSY {
             return Some(format!(
-                "the generator's busiest worker was on a processor {:.0} % of the time: what was measured may be its limit, not the data store's; \
-                 take more --workers, or clients on other machines",
+                "the load generator's busiest worker used {:.0} % of a processor, so the result may be its limit, not the data store's; \
+                 use more --workers, or clients on other machines",
                 100.0 * effort.busiest_worker
             ));
         }
         (used > Effort::BUSY * f64::from(effort.processors)).then(|| {
             format!(
-                "the generator used {used:.2} of {} processors: what was measured may be its limit, not the data store's; \
-                 take clients on other machines",
+                "the load generator used {used:.2} of {} processors, so the result may be its limit, not the data store's; \
+                 use clients on other machines",
                 effort.processors
             )
         })
     }
 
     /// Returns a warning if other processes used the machine's processors during the trial.
-    pub fn disturbed(&self) -> Option<String> {
+    pub fn disturbance_warning(&self) -> Option<String> {
         let effort = self.effort?;
         let seconds = self.duration.as_secs_f64().max(1e-9);
         let used = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() / seconds;
         let (others, stolen) = (used(effort.others), used(effort.stolen));
         (others + stolen > Effort::DISTURBED * f64::from(effort.processors)).then(|| {
             format!(
-                "others used {others:.2} of {} processors meanwhile, and the host of this machine took {stolen:.2}: \
-                 the figures are lower, and less alike, than on a quiet machine",
+                "other processes used {others:.2} of {} processors, and the host took {stolen:.2}: \
+                 the results are lower and less repeatable than on an idle machine",
                 effort.processors
             )
         })
     }
 
     /// Adds the results of another client of the same trial, which has its own members.
-    pub fn join(&mut self, other: &Measured) {
+    pub fn join(&mut self, other: &Measurements) {
         let mut drawn = std::mem::take(&mut self.drawn);
         drawn.join(&other.drawn);
         self.add(other);
@@ -321,15 +325,15 @@ impl Measured {
     }
 
     /// Adds the results of another worker of the same trial, or of a following period.
-    pub fn add(&mut self, other: &Measured) {
+    pub fn add(&mut self, other: &Measurements) {
         self.duration = self.duration.max(other.duration);
         self.sessions += other.sessions;
-        self.unbegun += other.unbegun;
+        self.missed_starts += other.missed_starts;
         self.drawn.add(&other.drawn);
         for (mine, theirs) in self.actions.iter_mut().zip(&other.actions) {
             mine.add(theirs);
         }
-        self.reads = merge(self.reads.take(), other.reads.clone(), Judged::add);
+        self.reads = merge(self.reads.take(), other.reads.clone(), ReadValidation::add);
         self.effort = merge(self.effort, other.effort, Effort::add);
         for (index, moment) in other.series.iter().enumerate() {
             match self.series.get_mut(index) {
@@ -350,7 +354,7 @@ fn merge<T>(mine: Option<T>, theirs: Option<T>, add: fn(&mut T, T)) -> Option<T>
     }
 }
 
-impl Judged {
+impl ReadValidation {
     /// Returns the number of unpredictable reads at a level. None if that level was not validated.
     pub fn at(&self, level: Level) -> Option<u64> {
         match level {
@@ -363,7 +367,7 @@ impl Judged {
     const WITNESSES_MAX: usize = 20;
 
     /// Adds the results of another client for its own reads.
-    pub fn add(&mut self, other: Judged) {
+    pub fn add(&mut self, other: ReadValidation) {
         self.reads += other.reads;
         self.unpredictable += other.unpredictable;
         self.unpredictable_sessions += other.unpredictable_sessions;
@@ -384,13 +388,13 @@ impl Judged {
             *mine += theirs;
         }
         self.witnesses.extend(other.witnesses);
-        self.witnesses.truncate(Judged::WITNESSES_MAX);
+        self.witnesses.truncate(ReadValidation::WITNESSES_MAX);
     }
 }
 
-impl Moment {
-    pub fn new() -> Moment {
-        Moment {
+impl SecondMeasurements {
+    pub fn new() -> SecondMeasurements {
+        SecondMeasurements {
             latency: Histogram::new(2).expect("two significant digits"),
             failed: 0,
             reads: 0,
@@ -398,19 +402,19 @@ impl Moment {
         }
     }
 
-    fn add(&mut self, other: &Moment) {
+    fn add(&mut self, other: &SecondMeasurements) {
         self.latency
             .add(&other.latency)
-            .expect("histograms that grow as needed");
+            .expect("the histogram resizes automatically");
         self.failed += other.failed;
         self.reads += other.reads;
         self.unpredictable += other.unpredictable;
     }
 }
 
-impl Default for Moment {
+impl Default for SecondMeasurements {
     fn default() -> Self {
-        Moment::new()
+        SecondMeasurements::new()
     }
 }
 
@@ -421,9 +425,9 @@ impl Effort {
     /// Proportion of all processors above which their use by others is reported.
     const DISTURBED: f64 = 0.05;
 
-    /// Returns the mean number of processors used over this time.
-    pub fn processors_used(&self, over: Duration) -> f64 {
-        self.cpu.as_secs_f64() / over.as_secs_f64().max(1e-9)
+    /// Returns the mean number of processors used over this duration.
+    pub fn processors_used(&self, duration: Duration) -> f64 {
+        self.cpu.as_secs_f64() / duration.as_secs_f64().max(1e-9)
     }
 
     fn add(&mut self, other: Effort) {
@@ -436,9 +440,9 @@ impl Effort {
     }
 }
 
-impl ActionMeasured {
-    pub fn new() -> ActionMeasured {
-        ActionMeasured {
+impl ActionMeasurements {
+    pub fn new() -> ActionMeasurements {
+        ActionMeasurements {
             latency: Histogram::new(3).expect("three significant digits"),
             failed: Histogram::new(3).expect("three significant digits"),
             refused: 0,
@@ -452,11 +456,11 @@ impl ActionMeasured {
     pub fn record(&mut self, latency_ns: u64, failure: Option<&Failure>) {
         self.latency
             .record(latency_ns)
-            .expect("histograms that grow as needed");
+            .expect("the histogram resizes automatically");
         let Some(failure) = failure else { return };
         self.failed
             .record(latency_ns)
-            .expect("histograms that grow as needed");
+            .expect("the histogram resizes automatically");
         match failure {
             Failure::Refused(_) => self.refused += 1,
             Failure::Unknown(_) => self.unknown += 1,
@@ -480,13 +484,13 @@ impl ActionMeasured {
             .saturating_sub(self.failed.count_between(0, limit_ns))
     }
 
-    pub fn add(&mut self, other: &ActionMeasured) {
+    pub fn add(&mut self, other: &ActionMeasurements) {
         self.latency
             .add(&other.latency)
-            .expect("histograms that grow as needed");
+            .expect("the histogram resizes automatically");
         self.failed
             .add(&other.failed)
-            .expect("histograms that grow as needed");
+            .expect("the histogram resizes automatically");
         self.refused += other.refused;
         self.unknown += other.unknown;
         self.skipped += other.skipped;
@@ -494,8 +498,8 @@ impl ActionMeasured {
     }
 }
 
-impl Default for ActionMeasured {
+impl Default for ActionMeasurements {
     fn default() -> Self {
-        ActionMeasured::new()
+        ActionMeasurements::new()
     }
 }

@@ -23,7 +23,7 @@ impl TraceFolder {
     pub fn open(folder: &Path) -> Result<TraceFolder, String> {
         let paths = files(folder, |name| name.ends_with(".trace"))?;
         if paths.is_empty() {
-            Err(format!("{}: no file ends in .trace", folder.display()))
+            Err(format!("{}: contains no .trace file", folder.display()))
         } else {
             Ok(TraceFolder { paths })
         }
@@ -33,7 +33,9 @@ impl TraceFolder {
 impl Records for TraceFolder {
     fn expected(&self) -> Result<u64, String> {
         let sizes = self.paths.iter().map(|path| {
-            let size = fs::metadata(path).map_err(|why| told(path, &why))?.len();
+            let size = fs::metadata(path)
+                .map_err(|why| path_error(path, &why))?
+                .len();
             Ok(size / RECORD_SIZE as u64)
         });
         sizes.sum()
@@ -49,37 +51,44 @@ pub(super) fn each(
     path: &Path,
     take: &mut dyn FnMut(Record) -> Result<(), String>,
 ) -> Result<(), String> {
-    let file = File::open(path).map_err(|why| told(path, &why))?;
-    let size = file.metadata().map_err(|why| told(path, &why))?.len();
+    let file = File::open(path).map_err(|why| path_error(path, &why))?;
+    let size = file.metadata().map_err(|why| path_error(path, &why))?.len();
     let mut file = BufReader::with_capacity(1 << 20, file);
     let mut piece = [0; RECORD_SIZE];
     let mut next = |piece: &mut [u8; RECORD_SIZE]| {
         let read = file.read_exact(piece);
-        read.map_err(|why| told(path, &why))
+        read.map_err(|why| path_error(path, &why))
     };
     if size < RECORD_SIZE as u64 {
-        return Err(told(
+        return Err(path_error(
             path,
             &format_args!("a trace of {size} bytes is cut short"),
         ));
     }
     next(&mut piece)?;
-    let mut decoder = Decoder::start(size, &piece).map_err(|why| told(path, &why))?;
+    let mut decoder = Decoder::start(size, &piece).map_err(|why| path_error(path, &why))?;
     for _ in 0..decoder.expected() {
         next(&mut piece)?;
-        take(decoder.record(&piece).map_err(|why| told(path, &why))?)?;
+        take(
+            decoder
+                .record(&piece)
+                .map_err(|why| path_error(path, &why))?,
+        )?;
     }
     next(&mut piece)?;
-    decoder.finish(&piece).map_err(|why| told(path, &why))
+    decoder.finish(&piece).map_err(|why| path_error(path, &why))
 }
 
-/// Returns the files of a folder whose names satisfy `wanted`, sorted.
-pub(super) fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, String> {
+/// Returns the files of a folder whose names satisfy `matches_name`, sorted.
+pub(super) fn files(
+    folder: &Path,
+    matches_name: impl Fn(&str) -> bool,
+) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
-    for file in fs::read_dir(folder).map_err(|why| told(folder, &why))? {
-        let path = file.map_err(|why| told(folder, &why))?.path();
+    for file in fs::read_dir(folder).map_err(|why| path_error(folder, &why))? {
+        let path = file.map_err(|why| path_error(folder, &why))?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(&wanted) {
+        if name.is_some_and(&matches_name) {
             paths.push(path);
         }
     }
@@ -87,6 +96,6 @@ pub(super) fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<
     Ok(paths)
 }
 
-pub(super) fn told(path: &Path, why: &dyn Display) -> String {
+pub(super) fn path_error(path: &Path, why: &dyn Display) -> String {
     format!("{}: {why}", path.display())
 }

@@ -15,7 +15,7 @@ use larder_validate::report::Report;
 use larder_validate::trace::{Initial, Options, judge, part};
 
 use super::Records;
-use super::files::{self, told};
+use super::files::{self, path_error};
 use crate::verdict::scratch::Scratch;
 
 /// Bytes of memory per record while its part is validated: the record, its position in the order of items, and its
@@ -73,7 +73,7 @@ pub fn judge_within(
     if parts > PARTS_MAX {
         let least = (expected * RECORD_COST).div_ceil(PARTS_MAX) >> 20;
         return Err(format!(
-            "{expected} records do not fit {} bytes in {PARTS_MAX} parts; allow at least {} MiB",
+            "{expected} records do not fit into {} bytes of memory in {PARTS_MAX} parts; use at least --memory {}M",
             bound.memory_bytes,
             least + 1
         ));
@@ -111,7 +111,7 @@ impl Parts {
     fn create(count: usize, bound: &Bound) -> Result<Parts, String> {
         let name = format!("bg-validate-{}", std::process::id());
         let folder = bound.scratch.join(name);
-        fs::create_dir(&folder).map_err(|why| told(&folder, &why))?;
+        fs::create_dir(&folder).map_err(|why| path_error(&folder, &why))?;
         let mut made = Parts {
             folder: Scratch::new(folder),
             parts: Vec::with_capacity(count),
@@ -120,10 +120,10 @@ impl Parts {
         let buffer = (bound.memory_bytes as usize / 4 / count).clamp(1 << 12, 1 << 17);
         for number in 0..count {
             let path = made.folder.path().join(format!("part-{number:03}.trace"));
-            let file = (bound.create)(&path).map_err(|why| unwritten(&path, &why))?;
+            let file = (bound.create)(&path).map_err(|why| write_error(&path, &why))?;
             let mut file = BufWriter::with_capacity(buffer, file);
             let header = file.write_all(&Encoder::header());
-            header.map_err(|why| unwritten(&path, &why))?;
+            header.map_err(|why| write_error(&path, &why))?;
             made.parts.push(Part {
                 path,
                 file,
@@ -137,7 +137,7 @@ impl Parts {
         let number = part(record.item, self.parts.len());
         let part = &mut self.parts[number];
         let written = part.file.write_all(&part.encoder.record(record));
-        written.map_err(|why| unwritten(&part.path, &why))
+        written.map_err(|why| write_error(&part.path, &why))
     }
 
     fn finish(&mut self) -> Result<Vec<PathBuf>, String> {
@@ -145,16 +145,16 @@ impl Parts {
         let finished = parts.into_iter().map(|mut part| {
             let footer = part.file.write_all(&part.encoder.footer());
             let done = footer.and_then(|()| part.file.flush());
-            done.map_err(|why| unwritten(&part.path, &why))?;
+            done.map_err(|why| write_error(&part.path, &why))?;
             Ok(part.path)
         });
         finished.collect()
     }
 }
 
-fn unwritten(path: &Path, why: &io::Error) -> String {
+fn write_error(path: &Path, why: &io::Error) -> String {
     format!(
-        "cannot write {}: {why}; name another folder with --scratch, or allow more memory",
+        "cannot write {}: {why}; choose another folder with --scratch, or increase --memory",
         path.display()
     )
 }

@@ -23,19 +23,19 @@ pub fn classes(tally: &Tally) -> [(&'static str, u64); 6] {
         ("future", tally.future),
         ("phantom", tally.phantom),
         ("never", tally.never),
-        ("untold", tally.untold),
+        ("untold", tally.unclassified),
     ]
 }
 
 /// Formats a report as several lines, each terminated by a newline.
-pub fn words(report: &Report, labels: &Labels<'_>) -> String {
+pub fn format_report(report: &Report, labels: &Labels<'_>) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = write_words(&mut out, report, labels);
+    let _ = write_report(&mut out, report, labels);
     out
 }
 
-fn write_words(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::fmt::Result {
+fn write_report(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::fmt::Result {
     let total = &report.total;
     writeln!(
         out,
@@ -60,12 +60,12 @@ fn write_words(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::f
         let behind: Vec<String> = quantiles(&report.versions_behind)
             .map(|(name, writes)| format!("{name} {writes}"))
             .collect();
-        writeln!(out, "  age of the stale: {}", ages.join(", "))?;
+        writeln!(out, "  age of the stale reads: {}", ages.join(", "))?;
         writeln!(out, "  writes they missed: {}", behind.join(", "))?;
     }
     writeln!(
         out,
-        "\nlevel            judged      refused    undecided  refused up to it"
+        "\nlevel         validated     rejected    undecided rejected up to it"
     )?;
     for level in Level::ALL {
         let tally = report.level(level);
@@ -77,14 +77,14 @@ fn write_words(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::f
             tally.judged,
             tally.refused,
             tally.undecided,
-            report.refused_up_to(level)
+            report.rejected_up_to(level)
         )?;
     }
     if report.end_state.reads > 0 {
         let end = &report.end_state;
         writeln!(
             out,
-            "end state: {} read, {} not as the writes allow",
+            "end state: {} reads, {} unpredictable",
             end.reads,
             end.unpredictable()
         )?;
@@ -122,10 +122,10 @@ fn write_words(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::f
         }
     }
     if !report.witnesses.is_empty() {
-        writeln!(out, "\nthe first:")?;
+        writeln!(out, "\nfirst unpredictable reads:")?;
     }
     for witness in &report.witnesses {
-        writeln!(out, "  {}", witness.tell(labels.names))?;
+        writeln!(out, "  {}", witness.describe(labels.names))?;
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ pub fn json(report: &Report, labels: &Labels<'_>) -> Value {
             "judged": tally.judged,
             "refused": tally.refused,
             "undecided": tally.undecided,
-            "refused_up_to": report.refused_up_to(level),
+            "refused_up_to": report.rejected_up_to(level),
         })
     });
     let rows = |rows: Vec<(String, &Tally)>| {
@@ -179,7 +179,7 @@ pub fn json(report: &Report, labels: &Labels<'_>) -> Value {
         })
         .collect();
     let witnesses = report.witnesses.iter();
-    let witnesses: Vec<String> = witnesses.map(|it| it.tell(labels.names)).collect();
+    let witnesses: Vec<String> = witnesses.map(|it| it.describe(labels.names)).collect();
     json!({
         "writes": report.writes,
         "total": tally(&report.total),

@@ -10,7 +10,7 @@ use larder_validate::record::Record;
 use larder_validate::report::Names;
 
 use super::Records;
-use super::files::{files, told};
+use super::files::{files, path_error};
 
 /// Typical length of a line in bytes.
 const LINE_SIZE: u64 = 64;
@@ -33,7 +33,7 @@ impl TextFolder {
         })?;
         if paths.is_empty() {
             Err(format!(
-                "{}: no file is called read*.txt or update*.txt",
+                "{}: contains no file read*.txt or update*.txt",
                 folder.display()
             ))
         } else {
@@ -45,8 +45,8 @@ impl TextFolder {
         }
     }
 
-    /// Returns the numbers of reads that the last pass left out: those logged without a value, and those of the graph.
-    pub fn left_out(&self) -> (u64, u64) {
+    /// Returns the numbers of reads that the last pass ignored: those logged without a value, and those of the graph.
+    pub fn ignored_reads(&self) -> (u64, u64) {
         (self.without_value.get(), self.of_graph.get())
     }
 }
@@ -54,7 +54,9 @@ impl TextFolder {
 impl Records for TextFolder {
     fn expected(&self) -> Result<u64, String> {
         let sizes = self.paths.iter().map(|path| {
-            let size = fs::metadata(path).map_err(|why| told(path, &why))?.len();
+            let size = fs::metadata(path)
+                .map_err(|why| path_error(path, &why))?
+                .len();
             Ok(size / LINE_SIZE)
         });
         sizes.sum()
@@ -64,10 +66,10 @@ impl Records for TextFolder {
         self.without_value.set(0);
         self.of_graph.set(0);
         for path in &self.paths {
-            let file = File::open(path).map_err(|why| told(path, &why))?;
+            let file = File::open(path).map_err(|why| path_error(path, &why))?;
             let lines = BufReader::with_capacity(1 << 20, file).lines();
             for (number, line) in lines.enumerate() {
-                let line = line.map_err(|why| told(path, &why))?;
+                let line = line.map_err(|why| path_error(path, &why))?;
                 if line.trim().is_empty() {
                     continue;
                 }
@@ -77,7 +79,7 @@ impl Records for TextFolder {
                     Ok(Line::Graph) => self.of_graph.set(self.of_graph.get() + 1),
                     Err(why) => {
                         let line = number + 1;
-                        return Err(told(path, &format_args!("line {line}: {why}")));
+                        return Err(path_error(path, &format_args!("line {line}: {why}")));
                     }
                 }
             }
@@ -92,7 +94,7 @@ pub struct TextNames;
 impl Names for TextNames {
     fn item(&self, item: u64) -> String {
         let id = item & ((1 << 56) - 1);
-        match Kind::of(item) {
+        match Kind::from_item(item) {
             Some(kind) => format!("{} of {id}", kind.name()),
             None => format!("item {item}"),
         }

@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::interrupt;
 
 /// A start that takes longer has failed.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of attempts, because another process may take a free port between its choice and its use.
 const STARTS_MAX: usize = 3;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-const MISSING: &str = "a cluster keeps its map in etcd; install it:\n\n    \
-    sudo apt-get install etcd-server\n\nDebian's package starts a server of its own, which is left alone (sudo systemctl disable --now etcd ends it). \
-    Or say where the program is: --etcd PROGRAM";
+const MISSING: &str = "a cluster stores its map in etcd, which was not found; install it:\n\n    \
+    sudo apt-get install etcd-server\n\nDebian's package starts its own server, which larder does not use (sudo systemctl disable --now etcd stops it). \
+    Or pass its path: --etcd PROGRAM";
 
 /// Finds the program in `PATH`, or in the folder where `scripts/setup test` unpacks it.
 pub fn program() -> Result<PathBuf, Failure> {
@@ -36,7 +36,7 @@ pub fn program() -> Result<PathBuf, Failure> {
 }
 
 pub fn missing(program: &Path) -> Failure {
-    Failure::not_found(format!("{} is not there; {MISSING}", program.display()))
+    Failure::not_found(format!("{} does not exist; {MISSING}", program.display()))
 }
 
 /// Starts etcd and waits until it answers. Returns the process and the URL for clients.
@@ -73,9 +73,9 @@ pub fn start(program: &Path, folder: &Path) -> Result<(Process, String), Failure
         }
         last = Some(process);
     }
-    let words = last.map(|process| process.last_words()).unwrap_or_default();
+    let words = last.map(|process| process.log_tail()).unwrap_or_default();
     Err(Failure::new(format!(
-        "etcd does not start; it said last, in {}:\n{words}",
+        "etcd did not start; the end of its log {}:\n{words}",
         folder.join("etcd.log").display()
     )))
 }
@@ -83,12 +83,12 @@ pub fn start(program: &Path, folder: &Path) -> Result<(Process, String), Failure
 /// Waits until etcd answers. Returns `false` if it ends or takes too long.
 fn is_up(process: &mut Process, url: &str) -> Result<bool, Failure> {
     let started = Instant::now();
-    while process.ended().is_none() && started.elapsed() < START_MAX {
+    while process.ended().is_none() && started.elapsed() < START_TIMEOUT {
         interrupt::check()?;
         if is_healthy(url.trim_start_matches("http://")) {
             return Ok(true);
         }
-        interrupt::wait(LOOK_EVERY);
+        interrupt::wait(POLL_INTERVAL);
     }
     Ok(false)
 }

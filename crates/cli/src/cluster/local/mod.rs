@@ -26,9 +26,9 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 
-pub use node::Told;
-use node::{Common, Node};
-use process::{Process, told};
+pub use node::NodeAddress;
+use node::{Node, NodeSettings};
+use process::{Process, describe_exit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,18 +40,18 @@ With --json, the command prints one line when all nodes serve requests:
     {\"etcd\":\"http://127.0.0.1:39117\",\"nodes\":[{\"name\":\"node-1\",\"resp\":\"127.0.0.1:44011\",\"http\":\"http://127.0.0.1:36207\",\"pid\":4711,...},...]}";
 
 /// Time within which all nodes must serve.
-const START_MAX: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that nodes have to end, in addition to the time for their clients.
-const END_MAX: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Difference between the HTTP port and the RESP port.
-const HTTP_ABOVE: u16 = 1000;
+const HTTP_PORT_OFFSET: u16 = 1000;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LocalArgs {
     #[command(flatten)]
-    shape: Shape,
+    shape: ClusterShape,
     /// Print one line of JSON when all nodes serve requests, instead of instructions
     #[arg(long)]
     json: bool,
@@ -59,7 +59,7 @@ pub struct LocalArgs {
 
 /// The size and placement of a local cluster.
 #[derive(Args)]
-pub struct Shape {
+pub struct ClusterShape {
     /// The number of nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub nodes: u32,
@@ -89,26 +89,26 @@ pub fn run(args: LocalArgs) -> Result<(), Failure> {
     if args.json {
         output::print_line(&local.json())?;
     } else {
-        output::print_line(&local.what_to_type())?;
+        output::print_line(&local.usage_text())?;
     }
-    local.stand_by();
+    local.report_until_interrupted();
     local.end();
     Ok(())
 }
 
 /// A running cluster.
 pub struct Local {
-    common: Common,
+    common: NodeSettings,
     port: Option<u16>,
     nodes: Vec<Node>,
     etcd: Process,
     /// Process ids of ended processes that were reported.
-    gone: Vec<u32>,
+    reported_pids: Vec<u32>,
     _temporary: Option<TempDir>,
 }
 
 impl Local {
-    pub fn start(args: &Shape) -> Result<Local, Failure> {
+    pub fn start(args: &ClusterShape) -> Result<Local, Failure> {
         let program = match &args.etcd {
             Some(program) if !program.is_file() => return Err(etcd::missing(program)),
             Some(program) => program.clone(),
@@ -123,7 +123,7 @@ impl Local {
             }
         };
         let (etcd, url) = etcd::start(&program, &folder)?;
-        let common = Common {
+        let common = NodeSettings {
             etcd: url,
             replicas: args.replicas,
             nodes: args.nodes,
@@ -136,7 +136,7 @@ impl Local {
             port: args.port,
             nodes: Vec::new(),
             etcd,
-            gone: Vec::new(),
+            reported_pids: Vec::new(),
             _temporary: temporary,
         };
         let mut starting = Vec::new();
@@ -154,37 +154,37 @@ impl Local {
     fn wait_until_all_serve(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
         for at in 0..self.nodes.len() {
-            while !serves(
-                &self.nodes[at].told,
+            while !is_serving(
+                &self.nodes[at].address,
                 self.common.nodes,
                 self.common.password(),
             ) {
                 interrupt::check()?;
-                if let Some(why) = self.news().first() {
+                if let Some(why) = self.drain_exit_messages().first() {
                     return Err(Failure::new(format!("the cluster does not start: {why}")));
                 }
-                if started.elapsed() > START_MAX {
-                    let told = &self.nodes[at].told;
+                if started.elapsed() > START_TIMEOUT {
+                    let address = &self.nodes[at].address;
                     return Err(Failure::new(format!(
                         "{} does not serve all slots after {} s; its log is {}",
-                        told.name,
-                        START_MAX.as_secs(),
-                        told.log.display()
+                        address.name,
+                        START_TIMEOUT.as_secs(),
+                        address.log.display()
                     )));
                 }
-                interrupt::wait(LOOK_EVERY / 5);
+                interrupt::wait(POLL_INTERVAL / 5);
             }
         }
         Ok(())
     }
 
     /// Reports events until an interrupt.
-    pub fn stand_by(&mut self) {
+    pub fn report_until_interrupted(&mut self) {
         while !interrupt::is_interrupted() {
-            for line in self.news() {
+            for line in self.drain_exit_messages() {
                 eprintln!("larder: {line}");
             }
-            interrupt::wait(LOOK_EVERY);
+            interrupt::wait(POLL_INTERVAL);
         }
     }
 
@@ -192,16 +192,16 @@ impl Local {
     pub fn kill(&mut self, at: usize) {
         let process = &mut self.nodes[at].process;
         process.signal(Signal::KILL);
-        process.end_within(END_MAX);
-        self.gone.push(process.pid());
+        process.stop_within(STOP_TIMEOUT);
+        self.reported_pids.push(process.pid());
     }
 
     /// Starts another node.
-    pub fn start_another(&mut self) -> Result<Told, Failure> {
+    pub fn add_node(&mut self) -> Result<NodeAddress, Failure> {
         let number = self.nodes.len() as u32 + 1;
         let starting = self.common.start(number, ports(self.port, number)?)?;
         self.nodes.push(starting.wait()?);
-        Ok(self.nodes[self.nodes.len() - 1].told.clone())
+        Ok(self.nodes[self.nodes.len() - 1].address.clone())
     }
 
     pub fn replicas(&self) -> u32 {
@@ -209,19 +209,19 @@ impl Local {
     }
 
     /// Returns messages about the processes that have ended since the last call.
-    pub fn news(&mut self) -> Vec<String> {
+    pub fn drain_exit_messages(&mut self) -> Vec<String> {
         let nodes = self.nodes.iter_mut().map(|node| &mut node.process);
         let mut news = Vec::new();
         for process in nodes.chain([&mut self.etcd]) {
             let pid = process.pid();
             if let Some(status) = process.ended()
-                && !self.gone.contains(&pid)
+                && !self.reported_pids.contains(&pid)
             {
-                self.gone.push(pid);
+                self.reported_pids.push(pid);
                 let (name, log) = (&process.name, process.log.display());
                 news.push(format!(
                     "{name} (process {pid}): {}; its log is {log}",
-                    told(status)
+                    describe_exit(status)
                 ));
             }
         }
@@ -234,50 +234,50 @@ impl Local {
             node.process.signal(Signal::TERM);
         }
         for node in &mut self.nodes {
-            node.process.end_within(END_MAX);
+            node.process.stop_within(STOP_TIMEOUT);
         }
         self.etcd.signal(Signal::TERM);
-        self.etcd.end_within(END_MAX);
+        self.etcd.stop_within(STOP_TIMEOUT);
     }
 
     /// Returns all nodes that were started, in order.
-    pub fn told(&self) -> Vec<&Told> {
-        self.nodes.iter().map(|node| &node.told).collect()
+    pub fn addresses(&self) -> Vec<&NodeAddress> {
+        self.nodes.iter().map(|node| &node.address).collect()
     }
 
     fn json(&self) -> String {
-        let told = serde_json::json!({
+        let text = serde_json::json!({
             "etcd": self.common.etcd,
             "etcd_pid": self.etcd.pid(),
-            "nodes": self.told(),
+            "nodes": self.addresses(),
         });
-        told.to_string()
+        text.to_string()
     }
 
-    pub fn what_to_type(&self) -> String {
-        let runs = |node: &&Node| !self.gone.contains(&node.process.pid());
-        let told: Vec<&Told> = self
+    pub fn usage_text(&self) -> String {
+        let runs = |node: &&Node| !self.reported_pids.contains(&node.process.pid());
+        let running: Vec<&NodeAddress> = self
             .nodes
             .iter()
             .filter(runs)
-            .map(|node| &node.told)
+            .map(|node| &node.address)
             .collect();
         let mut text = format!(
-            "A cluster of {} nodes serves. Its etcd is {}, its files are in {}\n\n",
-            told.len(),
+            "A cluster of {} nodes is running. Its etcd is {}, its files are in {}\n\n",
+            running.len(),
             self.common.etcd,
             self.common.folder.display()
         );
-        for node in &told {
+        for node in &running {
             text += &format!(
                 "  {:8} Redis protocol {}  HTTP, console {}/  process {}\n",
                 node.name, node.resp, node.http, node.pid
             );
         }
-        let [first, .., last] = &told[..] else {
+        let [first, .., last] = &running[..] else {
             return text + "\nCtrl-c ends it.";
         };
-        let port = |node: &Told| {
+        let port = |node: &NodeAddress| {
             node.resp
                 .rsplit_once(':')
                 .map_or("", |(_, port)| port)
@@ -294,8 +294,8 @@ impl Local {
              redis-cli -p {} GET 'post|bob|1'                # any node answers\n  \
              export LARDER_SERVER={}\n  \
              larder cluster status\n  \
-             kill -9 {}                                   # {} dies, the others go on\n  \
-             larder cluster remove {}                     # its copies are made elsewhere, now and not in 5 minutes\n\n\
+             kill -9 {}                                   # {} fails, the others continue\n  \
+             larder cluster remove {}                     # other nodes copy its slots now instead of in 5 minutes\n\n\
              One more node:\n\n  larder {}\n\nCtrl-c ends all but that.",
             port(first),
             port(last),
@@ -317,7 +317,7 @@ fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
     let resp = u16::try_from(number - 1)
         .ok()
         .and_then(|more| first.checked_add(more));
-    let http = resp.and_then(|resp| resp.checked_add(HTTP_ABOVE));
+    let http = resp.and_then(|resp| resp.checked_add(HTTP_PORT_OFFSET));
     match (resp, http) {
         (Some(resp), Some(http)) => Ok([resp, http]),
         _ => Err(Failure::usage(format!(
@@ -328,7 +328,7 @@ fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
 
 /// Returns whether a node is up, and its map shows that all nodes are up and each slot is served. The map of an earlier run
 /// does not count.
-fn serves(node: &Told, nodes: u32, password: Option<&str>) -> bool {
+fn is_serving(node: &NodeAddress, nodes: u32, password: Option<&str>) -> bool {
     if node.http.starts_with("https") {
         // The node's certificate authority is not known here.
         return true;

@@ -13,10 +13,10 @@ use super::process::Process;
 use crate::failure::Failure;
 use crate::interrupt;
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The parameters that all nodes share.
-pub struct Common {
+pub struct NodeSettings {
     pub etcd: String,
     pub replicas: u32,
     pub nodes: u32,
@@ -27,12 +27,12 @@ pub struct Common {
 
 pub struct Node {
     pub process: Process,
-    pub told: Told,
+    pub address: NodeAddress,
 }
 
 /// A node, in the form of the JSON output.
 #[derive(Debug, Clone, Serialize)]
-pub struct Told {
+pub struct NodeAddress {
     pub name: String,
     /// `host:port` for Redis clients.
     pub resp: String,
@@ -45,21 +45,21 @@ pub struct Told {
 
 /// The output of `larder serve --json` when the server is ready.
 #[derive(Deserialize)]
-struct Ready {
+struct ReadyLine {
     resp: String,
     http: String,
 }
 
 /// A node that was started and is not ready yet.
-pub struct Starting {
+pub struct StartingNode {
     process: Process,
     data: PathBuf,
     line: Receiver<String>,
 }
 
-impl Common {
+impl NodeSettings {
     /// Starts node number `number` (from 1) on the given ports for RESP and HTTP; 0 means a free port.
-    pub fn start(&self, number: u32, ports: [u16; 2]) -> Result<Starting, Failure> {
+    pub fn start(&self, number: u32, ports: [u16; 2]) -> Result<StartingNode, Failure> {
         let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
         let name = format!("node-{number}");
         let data = self.folder.join(&name);
@@ -84,7 +84,7 @@ impl Common {
                 let _ = line.map(|line| tell.send(line));
             }
         });
-        Ok(Starting {
+        Ok(StartingNode {
             process,
             data,
             line,
@@ -129,28 +129,31 @@ impl Common {
     }
 }
 
-impl Starting {
+impl StartingNode {
     pub fn wait(mut self) -> Result<Node, Failure> {
         let line = loop {
             interrupt::check()?;
-            match self.line.recv_timeout(LOOK_EVERY) {
+            match self.line.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => break line,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.process.end_within(Duration::from_secs(1));
+                    self.process.stop_within(Duration::from_secs(1));
                     return Err(Failure::new(format!(
-                        "{} did not start; it said last, in {}:\n{}",
+                        "{} did not start; the end of its log {}:\n{}",
                         self.process.name,
                         self.process.log.display(),
-                        self.process.last_words()
+                        self.process.log_tail()
                     )));
                 }
             }
         };
-        let ready: Ready = serde_json::from_str(&line).map_err(|error| {
-            Failure::new(format!("{} said {line:?}: {error}", self.process.name))
+        let ready: ReadyLine = serde_json::from_str(&line).map_err(|error| {
+            Failure::new(format!(
+                "{} printed {line:?} instead of its addresses: {error}",
+                self.process.name
+            ))
         })?;
-        let told = Told {
+        let address = NodeAddress {
             name: self.process.name.clone(),
             resp: ready.resp,
             http: ready.http,
@@ -160,7 +163,7 @@ impl Starting {
         };
         Ok(Node {
             process: self.process,
-            told,
+            address,
         })
     }
 }

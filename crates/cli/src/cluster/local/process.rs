@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 use crate::failure::Failure;
 
 /// Interval at which an ending process is checked.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub struct Process {
     pub name: String,
@@ -80,7 +80,7 @@ impl Process {
     }
 
     /// Waits until the process has ended, and kills it after the time limit.
-    pub fn end_within(&mut self, patience: Duration) {
+    pub fn stop_within(&mut self, patience: Duration) {
         let started = Instant::now();
         while self.ended().is_none() {
             if started.elapsed() > patience {
@@ -88,12 +88,12 @@ impl Process {
                 self.ended = self.child.wait().ok();
                 return;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Returns the last lines of the log.
-    pub fn last_words(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -110,9 +110,9 @@ impl Drop for Process {
 }
 
 /// Describes how a process ended.
-pub fn told(status: ExitStatus) -> String {
+pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(0), _) => "it ended by itself".to_owned(),
+        (Some(0), _) => "it exited with status 0".to_owned(),
         (Some(code), _) => format!("it ended with exit code {code}"),
         (None, Some(9)) => "it was killed".to_owned(),
         (None, signal) => format!("it was ended by signal {}", signal.unwrap_or_default()),

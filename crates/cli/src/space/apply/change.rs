@@ -10,20 +10,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use larder_client::{Error, Reply};
-use larder_space::schema::{Alteration, Definition, Filling, Turnover};
+use larder_space::schema::{Alteration, Definition, Filling, SubspaceChange};
 
-use super::super::info::{Space, items, value};
+use super::super::info::{SpaceInfo, items, value};
 use super::super::layout::{number, text};
 use super::super::nodes::Nodes;
 use super::super::plan::Plan;
-use super::super::told;
-use super::away::Watch;
+use super::super::plan_text;
+use super::outage::OutageWatch;
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
 use crate::{interrupt, output};
 
 /// Interval at which the servers are polled.
-const PAUSE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The intended subspaces and local indexes of a space.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,32 +36,32 @@ pub struct Target {
 }
 
 /// A space's state on the servers.
-pub struct State {
+pub struct SpaceState {
     pub definition: Definition,
     pub objects: u64,
     /// The subspaces that are being filled.
-    pub filling: Option<Standing>,
+    pub filling: Option<FillProgress>,
     /// The share of objects that are in indexes under construction. `None`: there are none.
     pub built: Option<f64>,
 }
 
 /// The state of subspaces that are being filled.
-pub struct Standing {
+pub struct FillProgress {
     pub subspaces: Vec<String>,
     pub regions: u32,
     pub copies: u64,
-    pub copies_in_all: u64,
+    pub copies_total: u64,
     pub regions_filled: u64,
-    pub regions_in_all: u64,
+    pub regions_total: u64,
 }
 
 impl Target {
     /// # Errors
     /// The plan cannot be applied.
-    pub fn of(plan: &Plan, path: &Path) -> Result<Target, Failure> {
-        if told::is_thesis(plan) {
+    pub fn from_plan(plan: &Plan, path: &Path) -> Result<Target, Failure> {
+        if plan_text::is_thesis(plan) {
             return Err(Failure::refused(format!(
-                "{} is computed as the thesis does, which does not say how attributes are cut: plan without --thesis",
+                "{} was computed with --thesis, which does not determine how attributes are divided: plan without --thesis",
                 path.display()
             )));
         }
@@ -74,11 +74,11 @@ impl Target {
         })
     }
 
-    pub fn text(&self) -> String {
-        let subspaces = told::subspaces(&self.subspaces, false);
+    pub fn describe(&self) -> String {
+        let subspaces = plan_text::subspaces(&self.subspaces, false);
         match &self.indexes {
             None => subspaces,
-            Some(names) => format!("{subspaces}, indexes of {}", listed(names)),
+            Some(names) => format!("{subspaces}, indexes of {}", format_names(names)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Target {
     ///
     /// # Errors
     /// The space cannot have them.
-    pub fn indexes(&self, definition: &Definition) -> Result<[Vec<String>; 2], Failure> {
+    pub fn index_changes(&self, definition: &Definition) -> Result<[Vec<String>; 2], Failure> {
         let Some(names) = &self.indexes else {
             return Ok([Vec::new(), Vec::new()]);
         };
@@ -97,9 +97,9 @@ impl Target {
             Err(refused) if refused.message.contains("already") => return Ok(Default::default()),
             Err(refused) => {
                 return Err(Failure::refused(format!(
-                    "{} cannot have indexes of {}: {}; plan anew for what it is now, or leave them as they are with --keep-indexes",
+                    "{} cannot have indexes of {}: {}; plan again for the current definition, or keep the current indexes with --keep-indexes",
                     definition.name,
-                    listed(names),
+                    format_names(names),
                     refused.message
                 )));
             }
@@ -128,14 +128,14 @@ impl Target {
         arguments
     }
 
-    fn filling(&self, state: &State) -> Result<Filling, Failure> {
+    fn plan_fill(&self, state: &SpaceState) -> Result<Filling, Failure> {
         let arguments = self.arguments();
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let cannot = |why: String| {
             Failure::refused(format!(
-                "{} cannot have {}: {why}; plan anew for what it is now",
+                "{} cannot have {}: the plan does not fit the space: {why}; plan again for the current definition",
                 state.definition.name,
-                self.text()
+                self.describe()
             ))
         };
         match state.definition.parse_subspaces(&arguments) {
@@ -149,23 +149,23 @@ impl Target {
     ///
     /// # Errors
     /// The space cannot have these subspaces.
-    pub fn turnover(&self, state: &State) -> Result<Turnover, Failure> {
-        let turnover = state.definition.turnover(&self.filling(state)?);
+    pub fn turnover(&self, state: &SpaceState) -> Result<SubspaceChange, Failure> {
+        let turnover = state.definition.plan_change(&self.plan_fill(state)?);
         turnover.map_err(|refused| Failure::refused(refused.to_string()))
     }
 }
 
-impl Standing {
-    fn read(reply: &Reply) -> Standing {
+impl FillProgress {
+    fn read(reply: &Reply) -> FillProgress {
         let of = |name: &str| value(reply, name).and_then(number).unwrap_or_default();
         let subspaces = value(reply, "subspaces").map(items).unwrap_or_default();
-        Standing {
+        FillProgress {
             subspaces: subspaces.iter().filter_map(text).collect(),
             regions: u32::try_from(of("regions")).unwrap_or(0),
             copies: of("copies"),
-            copies_in_all: of("of"),
+            copies_total: of("of"),
             regions_filled: of("regions filled"),
-            regions_in_all: of("regions in all"),
+            regions_total: of("regions in all"),
         }
     }
 
@@ -173,7 +173,7 @@ impl Standing {
     ///
     /// # Errors
     /// The space cannot have the target's subspaces.
-    pub fn is(&self, state: &State, target: &Target) -> Result<bool, Failure> {
+    pub fn matches(&self, state: &SpaceState, target: &Target) -> Result<bool, Failure> {
         let own = Target {
             subspaces: self.subspaces.clone(),
             regions: self.regions,
@@ -181,7 +181,7 @@ impl Standing {
         };
         let sorted = |target: &Target| {
             let turnover = target.turnover(state)?;
-            let mut all = [turnover.stay, turnover.come].concat();
+            let mut all = [turnover.kept, turnover.added].concat();
             all.sort();
             Ok::<_, Failure>(all)
         };
@@ -189,28 +189,28 @@ impl Standing {
     }
 }
 
-impl State {
+impl SpaceState {
     /// # Errors
     /// The space does not exist, or there was no reply.
-    pub fn ask(nodes: &Nodes, space: &str) -> Result<State, Failure> {
-        State::look(nodes, space).map_err(Trouble::failure)
+    pub fn fetch_state(nodes: &Nodes, space: &str) -> Result<SpaceState, Failure> {
+        SpaceState::try_fetch_state(nodes, space).map_err(RequestFailure::into_failure)
     }
 
-    fn look(nodes: &Nodes, space: &str) -> Result<State, Trouble> {
+    fn try_fetch_state(nodes: &Nodes, space: &str) -> Result<SpaceState, RequestFailure> {
         let reply = send(nodes, &["FT.INFO", space]).map_err(|trouble| {
-            if trouble.is_passing || !trouble.failure.message.contains("Unknown index") {
+            if trouble.is_temporary || !trouble.failure.message.contains("Unknown index") {
                 trouble
             } else {
-                Trouble::from(Failure::not_found(format!(
+                RequestFailure::from(Failure::not_found(format!(
                     "there is no space {space:?}; `larder space list` shows those that there are"
                 )))
             }
         })?;
-        let found = Space::read(&reply)?;
-        Ok(State {
+        let found = SpaceInfo::read(&reply)?;
+        Ok(SpaceState {
             definition: found.definition,
             objects: found.objects,
-            filling: value(&reply, "filling").map(Standing::read),
+            filling: value(&reply, "filling").map(FillProgress::read),
             built: found.is_indexing.then(|| {
                 let part = value(&reply, "percent_indexed").and_then(text);
                 part.and_then(|it| it.parse().ok()).unwrap_or(0.0)
@@ -220,59 +220,61 @@ impl State {
 }
 
 /// A failure, and whether it may be temporary: a server is down, or owners change.
-struct Trouble {
+struct RequestFailure {
     failure: Failure,
-    is_passing: bool,
+    is_temporary: bool,
 }
 
-impl Trouble {
-    fn failure(self) -> Failure {
+impl RequestFailure {
+    fn into_failure(self) -> Failure {
         self.failure
     }
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
-        Trouble {
+impl From<Failure> for RequestFailure {
+    fn from(failure: Failure) -> RequestFailure {
+        RequestFailure {
             failure,
-            is_passing: false,
+            is_temporary: false,
         }
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
+impl From<Error> for RequestFailure {
+    fn from(error: Error) -> RequestFailure {
         let is_passing = match &error {
             Error::NoServer { .. }
             | Error::TimedOut { .. }
             | Error::Broken { .. }
             | Error::Unknown { .. }
             | Error::NoNode { .. } => true,
-            _ => error.code().is_some_and(|code| PASSING.contains(&code)),
+            _ => error
+                .code()
+                .is_some_and(|code| TEMPORARY_CODES.contains(&code)),
         };
-        Trouble {
+        RequestFailure {
             failure: error.into(),
-            is_passing,
+            is_temporary: is_passing,
         }
     }
 }
 
 /// Error codes of conditions that may be temporary.
-const PASSING: [&str; 4] = ["TRYAGAIN", "CLUSTERDOWN", "IOERR", "LOADING"];
+const TEMPORARY_CODES: [&str; 4] = ["TRYAGAIN", "CLUSTERDOWN", "IOERR", "LOADING"];
 
-fn send(nodes: &Nodes, words: &[&str]) -> Result<Reply, Trouble> {
+fn send(nodes: &Nodes, words: &[&str]) -> Result<Reply, RequestFailure> {
     let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    Ok(nodes.one().command(&parts)?)
+    Ok(nodes.single_node().command(&parts)?)
 }
 
-fn alter(nodes: &Nodes, space: &str, arguments: &[String]) -> Result<Reply, Trouble> {
+fn alter(nodes: &Nodes, space: &str, arguments: &[String]) -> Result<Reply, RequestFailure> {
     let words = arguments.iter().map(String::as_str);
     let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
     send(nodes, &words)
 }
 
 /// Formats names as a list, or `none`.
-pub fn listed(names: &[String]) -> String {
+pub fn format_names(names: &[String]) -> String {
     if names.is_empty() {
         "none".to_owned()
     } else {
@@ -296,21 +298,26 @@ pub fn index_names(definition: &Definition) -> Vec<String> {
 ///
 /// # Errors
 /// The change is not possible; or it was interrupted, and continues on the servers.
-pub fn make(nodes: &Nodes, space: &str, target: &Target, mut begun: bool) -> Result<(), Failure> {
+pub fn apply_target(
+    nodes: &Nodes,
+    space: &str,
+    target: &Target,
+    mut started: bool,
+) -> Result<(), Failure> {
     let since = Instant::now();
     let progress = Progress::new(Unit::Copies, "filling", false);
-    let watch = Watch::begin();
+    let watch = OutageWatch::begin();
     loop {
         if interrupt::is_interrupted() {
             drop(progress);
             return Err(Failure::interrupted(format!(
-                "the servers go on with {}: the same command again goes on, and `larder space apply --cancel --space {space}` drops subspaces that are being filled",
-                target.text()
+                "the servers continue with {}: repeat the command to continue, or drop subspaces that are being filled with `larder space apply --cancel --space {space}`",
+                target.describe()
             )));
         }
         // A server may be down for a while, and commands without a reply may have been executed.
-        let looked = State::look(nodes, space)
-            .and_then(|state| step(nodes, space, target, &state, &mut begun));
+        let looked = SpaceState::try_fetch_state(nodes, space)
+            .and_then(|state| step(nodes, space, target, &state, &mut started));
         match looked {
             Ok(Step::Done) => break,
             Ok(Step::Filling(copies, of)) => {
@@ -321,17 +328,17 @@ pub fn make(nodes: &Nodes, space: &str, target: &Target, mut begun: bool) -> Res
                 progress.set("building", objects, of);
                 watch.answered();
             }
-            Err(trouble) if trouble.is_passing && !watch.is_over() => {
+            Err(trouble) if trouble.is_temporary && !watch.is_over() => {
                 watch.failed(&trouble.failure.message);
             }
             Err(trouble) => return Err(trouble.failure),
         }
-        interrupt::wait(PAUSE);
+        interrupt::wait(POLL_INTERVAL);
     }
     drop((progress, watch));
     output::print_line(&format!(
         "{space} has {} now, after {}",
-        target.text(),
+        target.describe(),
         output::duration(since.elapsed())
     ))
 }
@@ -350,48 +357,53 @@ fn step(
     nodes: &Nodes,
     space: &str,
     target: &Target,
-    state: &State,
-    begun: &mut bool,
-) -> Result<Step, Trouble> {
+    state: &SpaceState,
+    started: &mut bool,
+) -> Result<Step, RequestFailure> {
     let Some(filling) = &state.filling else {
         let turnover = target.turnover(state)?;
-        if turnover.come.is_empty() && turnover.go.is_empty() {
+        if turnover.added.is_empty() && turnover.removed.is_empty() {
             return build(nodes, space, target, state);
         }
-        if *begun {
-            return Err(Trouble::from(Failure::refused(format!(
-                "somebody has dropped what was being filled: {space} has {}; apply the plan again if it is still wanted",
-                told::subspaces(&state.definition.subspace_texts(), false)
+        if *started {
+            return Err(RequestFailure::from(Failure::refused(format!(
+                "another client has dropped the subspaces that were being filled: {space} has {}; apply the plan again if it is still needed",
+                plan_text::subspaces(&state.definition.subspace_texts(), false)
             ))));
         }
         alter(nodes, space, &target.arguments())?;
-        *begun = true;
+        *started = true;
         return Ok(Step::Filling(0, 0));
     };
-    *begun = true;
-    if !filling.is(state, target)? {
-        return Err(Trouble::from(Failure::refused(format!(
-            "somebody has begun to give {space} other subspaces: {}",
-            told::subspaces(&filling.subspaces, false)
+    *started = true;
+    if !filling.matches(state, target)? {
+        return Err(RequestFailure::from(Failure::refused(format!(
+            "another client is filling other subspaces of {space}: {}",
+            plan_text::subspaces(&filling.subspaces, false)
         ))));
     }
-    if filling.regions_filled >= filling.regions_in_all {
+    if filling.regions_filled >= filling.regions_total {
         match send(nodes, &["FT.ALTER", space, "SUBSPACES", "SWITCH"]) {
             // Another client has switched; the next check shows to which subspaces.
             Err(trouble) if trouble.failure.message.contains("are being filled") => {}
             done => drop(done?),
         }
     }
-    Ok(Step::Filling(filling.copies, filling.copies_in_all))
+    Ok(Step::Filling(filling.copies, filling.copies_total))
 }
 
 /// Builds the indexes, once the subspaces are as intended.
-fn build(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<Step, Trouble> {
+fn build(
+    nodes: &Nodes,
+    space: &str,
+    target: &Target,
+    state: &SpaceState,
+) -> Result<Step, RequestFailure> {
     if target.indexes.is_none() {
         return Ok(Step::Done);
     }
-    let [come, go] = target.indexes(&state.definition)?;
-    if !come.is_empty() || !go.is_empty() {
+    let [added, dropped] = target.index_changes(&state.definition)?;
+    if !added.is_empty() || !dropped.is_empty() {
         alter(nodes, space, &target.index_arguments())?;
         return Ok(Step::Building(0, state.objects));
     }

@@ -5,9 +5,9 @@
 //! switches to the new subspaces; an interrupted command can be run again. `away` reports outages, `change` contains
 //! the steps, `shown` formats a change, and `watch` plans repeatedly.
 
-mod away;
 mod change;
-mod shown;
+mod outage;
+mod summary;
 mod watch;
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use self::change::{State, Target};
+use self::change::{SpaceState, Target};
 use super::nodes::Nodes;
 use super::plan::Plan;
-use super::{files, told};
-use crate::command_line::whole_number;
+use super::{files, plan_text};
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::{interrupt, output};
@@ -61,13 +61,13 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "FILE", requires = "watch")]
     deployment: Option<PathBuf>,
     /// With --watch: the length of a recording window, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = whole_number::<u64>)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = parse_count::<u64>)]
     window: u64,
     /// With --watch: the number of consecutive windows in which another plan must be better
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = whole_number::<u32>)]
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = parse_count::<u32>)]
     windows: u32,
     /// With --watch: the minimum gain in percent of all work, less the cost of the move spread over an hour
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = whole_number::<u32>)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = parse_count::<u32>)]
     gain: u32,
     #[command(flatten)]
     server: ServerArgs,
@@ -76,94 +76,94 @@ pub struct ApplyArgs {
 pub fn run(args: ApplyArgs) -> Result<(), Failure> {
     match (&args.plan, &args.space) {
         (Some(path), _) => apply(&args, path),
-        (None, Some(space)) if args.cancel => cancel(&Nodes::of(&args.server)?, space),
+        (None, Some(space)) if args.cancel => cancel(&Nodes::connect(&args.server)?, space),
         (None, Some(space)) => watch::watch(&args, space),
-        (None, None) => Err(Failure::usage("say which space, with --space")),
+        (None, None) => Err(Failure::usage("name the space with --space")),
     }
 }
 
 fn apply(args: &ApplyArgs, path: &Path) -> Result<(), Failure> {
-    let plan = files::plan(path)?;
-    let space = space_of(args, &plan, path)?;
-    let mut target = Target::of(&plan, path)?;
+    let plan = files::read_plan(path)?;
+    let space = resolve_space(args, &plan, path)?;
+    let mut target = Target::from_plan(&plan, path)?;
     if args.keep_indexes {
         target.indexes = None;
     }
-    let nodes = Nodes::of(&args.server)?;
-    let state = State::ask(&nodes, &space)?;
+    let nodes = Nodes::connect(&args.server)?;
+    let state = SpaceState::fetch_state(&nodes, &space)?;
     let turnover = target.turnover(&state)?;
-    let [come, go] = target.indexes(&state.definition)?;
-    let has_indexes = come.is_empty() && go.is_empty();
+    let [added, dropped] = target.index_changes(&state.definition)?;
+    let has_indexes = added.is_empty() && dropped.is_empty();
     interrupt::listen()?;
-    let begun = match &state.filling {
-        Some(filling) if !filling.is(&state, &target)? => {
+    let started = match &state.filling {
+        Some(filling) if !filling.matches(&state, &target)? => {
             return Err(Failure::refused(format!(
                 "{space} is being given other subspaces already, {}: apply that plan to its end first, or drop it with `larder space apply --cancel --space {space}`",
-                told::subspaces(&filling.subspaces, false)
+                plan_text::subspaces(&filling.subspaces, false)
             )));
         }
         Some(_) => {
-            output::print_line(&format!("{space}: goes on to {}", target.text()))?;
+            output::print_line(&format!("{space}: continues with {}", target.describe()))?;
             true
         }
-        None if turnover.come.is_empty() && turnover.go.is_empty() && has_indexes => {
+        None if turnover.added.is_empty() && turnover.removed.is_empty() && has_indexes => {
             match (&target.indexes, state.built) {
                 (Some(_), Some(_)) => {
-                    output::print_line(&format!("{space}: goes on to {}", target.text()))?;
+                    output::print_line(&format!("{space}: continues with {}", target.describe()))?;
                     true
                 }
                 _ => {
                     return Err(Failure::refused(format!(
                         "{space} has the subspaces of this plan already: {}; there is nothing to apply",
-                        target.text()
+                        target.describe()
                     )));
                 }
             }
         }
         None => false,
     };
-    if !begun {
-        output::print_line(&shown::shown(
+    if !started {
+        output::print_line(&summary::summarize(
             &space,
             &plan,
             &state,
             &turnover,
-            [&come, &go],
+            [&added, &dropped],
         ))?;
-        ensure_wanted(args)?;
+        confirm(args)?;
     }
-    change::make(&nodes, &space, &target, begun)
+    change::apply_target(&nodes, &space, &target, started)
 }
 
 /// Returns the space to which the plan is applied.
-fn space_of(args: &ApplyArgs, plan: &Plan, path: &Path) -> Result<String, Failure> {
+fn resolve_space(args: &ApplyArgs, plan: &Plan, path: &Path) -> Result<String, Failure> {
     match (&plan.space, &args.space) {
-        (Some(planned), Some(asked)) if planned != asked => Err(Failure::refused(format!(
-            "{} is a plan for {planned}, and not for {asked}: plan for that one, with `larder space plan --space {asked} --json`",
+        (Some(planned), Some(requested)) if planned != requested => Err(Failure::refused(format!(
+            "{} is a plan for {planned}, and not for {requested}: plan for that one, with `larder space plan --space {requested} --json`",
             path.display()
         ))),
         (Some(space), _) | (None, Some(space)) => Ok(space.clone()),
         (None, None) => Err(Failure::usage(format!(
-            "{} does not say which space it is for: say it with --space",
+            "{} does not name its space: name the space with --space",
             path.display()
         ))),
     }
 }
 
-fn ensure_wanted(args: &ApplyArgs) -> Result<(), Failure> {
+fn confirm(args: &ApplyArgs) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
     }
     let (input, mut output) = (std::io::stdin(), std::io::stdout());
     if !input.is_terminal() {
         return Err(Failure::usage(
-            "nothing is done without --yes where nobody can be asked",
+            "pass --yes to apply a plan without a terminal for the confirmation",
         ));
     }
     let mut answer = String::new();
-    let asked = write!(output, "\napply it? [y/N] ").and_then(|()| output.flush());
-    let asked = asked.and_then(|()| input.lock().read_line(&mut answer));
-    asked.map_err(Failure::io("ask"))?;
+    let requested = write!(output, "\napply it? [y/N] ").and_then(|()| output.flush());
+    let requested = requested.and_then(|()| input.lock().read_line(&mut answer));
+    requested.map_err(Failure::io("ask"))?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::refused("not applied")),
@@ -171,16 +171,16 @@ fn ensure_wanted(args: &ApplyArgs) -> Result<(), Failure> {
 }
 
 fn cancel(nodes: &Nodes, space: &str) -> Result<(), Failure> {
-    let state = State::ask(nodes, space)?;
+    let state = SpaceState::fetch_state(nodes, space)?;
     let Some(filling) = state.filling else {
         return Err(Failure::refused(format!(
             "no subspaces of {space} are being filled: there is nothing to cancel"
         )));
     };
-    nodes.patient(&["FT.ALTER", space, "SUBSPACES", "CANCEL"])?;
+    nodes.long_command(&["FT.ALTER", space, "SUBSPACES", "CANCEL"])?;
     output::print_line(&format!(
         "{space} keeps {}; {} is dropped",
-        told::subspaces(&state.definition.subspace_texts(), false),
-        told::subspaces(&filling.subspaces, false)
+        plan_text::subspaces(&state.definition.subspace_texts(), false),
+        plan_text::subspaces(&filling.subspaces, false)
     ))
 }

@@ -11,11 +11,11 @@ use larder_space::plan::{
 };
 
 use super::super::nodes::Nodes;
-use super::super::record::{Recording, recorded};
-use super::super::{files, told};
+use super::super::record::{Recording, fetch_workload};
+use super::super::{files, plan_text};
 use super::ApplyArgs;
-use super::change::{self, State, Target};
-use super::shown::signed;
+use super::change::{self, SpaceState, Target};
+use super::summary::format_signed_percent;
 use crate::failure::Failure;
 use crate::{interrupt, output};
 
@@ -31,13 +31,13 @@ pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
         )));
     }
     let path = args.deployment.as_ref();
-    let deployment = files::deployment(path.ok_or_else(|| {
+    let deployment = files::read_deployment(path.ok_or_else(|| {
         Failure::usage("--watch takes --deployment, which `larder space calibrate` writes")
     })?)?;
-    let nodes = Nodes::of(&args.server)?;
-    State::ask(&nodes, space)?;
+    let nodes = Nodes::connect(&args.server)?;
+    SpaceState::fetch_state(&nodes, space)?;
     interrupt::listen()?;
-    for warning in told::cost_warnings(&deployment) {
+    for warning in plan_text::cost_warnings(&deployment) {
         output::print_line(&format!("warning: {warning}"))?;
     }
     let mut follower = Follower::new(Threshold {
@@ -46,10 +46,10 @@ pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
         ..Threshold::default()
     });
     loop {
-        let Some((workload, seconds)) = window(&nodes, space, args.window)? else {
-            return output::print_line(&format!("{space} is left as it is"));
+        let Some((workload, seconds)) = record_window(&nodes, space, args.window)? else {
+            return output::print_line(&format!("{space} is unchanged"));
         };
-        let (line, target) = look(
+        let (line, target) = evaluate_window(
             &nodes,
             space,
             &deployment,
@@ -60,9 +60,9 @@ pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
         output::print_line(&line)?;
         match target {
             Some(target) if args.yes => {
-                let state = State::ask(&nodes, space)?;
-                let begun = state.filling.is_some();
-                change::make(&nodes, space, &target, begun)?;
+                let state = SpaceState::fetch_state(&nodes, space)?;
+                let started = state.filling.is_some();
+                change::apply_target(&nodes, space, &target, started)?;
             }
             Some(_) => output::print_line("not applied: that takes --yes")?,
             None => {}
@@ -71,10 +71,14 @@ pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
 }
 
 /// Records one window. Returns its workload and length, or `None` if it was interrupted.
-fn window(nodes: &Nodes, space: &str, seconds: u64) -> Result<Option<(Workload, f64)>, Failure> {
+fn record_window(
+    nodes: &Nodes,
+    space: &str,
+    seconds: u64,
+) -> Result<Option<(Workload, f64)>, Failure> {
     let _recording = Recording::begin(nodes, space, seconds)?;
-    let (begun, all) = (Instant::now(), Duration::from_secs(seconds));
-    while let Some(left) = all.checked_sub(begun.elapsed())
+    let (started, all) = (Instant::now(), Duration::from_secs(seconds));
+    while let Some(left) = all.checked_sub(started.elapsed())
         && !left.is_zero()
     {
         if interrupt::is_interrupted() {
@@ -82,12 +86,12 @@ fn window(nodes: &Nodes, space: &str, seconds: u64) -> Result<Option<(Workload, 
         }
         interrupt::wait(left);
     }
-    let workload = recorded(nodes, space)?;
-    Ok(Some((workload, begun.elapsed().as_secs_f64())))
+    let workload = fetch_workload(nodes, space)?;
+    Ok(Some((workload, started.elapsed().as_secs_f64())))
 }
 
 /// Prints the result of a window. Returns the plan to apply, if there is one.
-fn look(
+fn evaluate_window(
     nodes: &Nodes,
     space: &str,
     deployment: &Deployment,
@@ -95,9 +99,9 @@ fn look(
     seconds: f64,
     follower: &mut Follower,
 ) -> Result<(String, Option<Target>), Failure> {
-    let state = State::ask(nodes, space)?;
+    let state = SpaceState::fetch_state(nodes, space)?;
     if let Some(filling) = &state.filling {
-        let other = told::subspaces(&filling.subspaces, false);
+        let other = plan_text::subspaces(&filling.subspaces, false);
         return Ok((format!("{space} is being given {other}: not planned"), None));
     }
     let operations = workload.frequency();
@@ -106,7 +110,7 @@ fn look(
         return Ok((format!("{space}: nothing was done"), None));
     }
     // The objects may have outgrown `storage_bytes_max`. A later window may be planned again.
-    let report = match planned(&state, workload, deployment) {
+    let report = match plan_workload(&state, workload, deployment) {
         Ok(report) => report,
         Err(failure) => {
             follower.step(None);
@@ -119,9 +123,9 @@ fn look(
         indexes: None,
     };
     let turnover = target.turnover(&state)?;
-    let copies = state.objects * turnover.come.len() as u64;
+    let copies = state.objects * turnover.added.len() as u64;
     let chosen_us = report.chosen.parts.with_skew();
-    let now_us = if turnover.come.is_empty() && turnover.go.is_empty() {
+    let now_us = if turnover.added.is_empty() && turnover.removed.is_empty() {
         chosen_us
     } else {
         report
@@ -137,24 +141,37 @@ fn look(
         move_us: copies as f64 * deployment.costs.copy_us(state.definition.indexed().count()),
     };
     let verdict = follower.step(Some(&window));
-    let text = target.text();
-    let (said, is_change) = match verdict {
-        Verdict::Idle => ("too few to tell".to_owned(), false),
+    let text = target.describe();
+    let (message, is_change) = match verdict {
+        Verdict::Idle => ("too few to decide".to_owned(), false),
         Verdict::Stay { gain } if now_us == chosen_us || gain <= 0.0 => {
             ("nothing better is worth the move".to_owned(), false)
         }
-        Verdict::Stay { gain } => (format!("{} with {text}: too little", signed(gain)), false),
-        Verdict::Wait { gain, windows, of } => (
-            format!("{} with {text}: {windows} of {of} windows", signed(gain)),
+        Verdict::Stay { gain } => (
+            format!("{} with {text}: too little", format_signed_percent(gain)),
             false,
         ),
-        Verdict::Change { gain } => (format!("{} with {text}: now", signed(gain)), true),
+        Verdict::Wait { gain, windows, of } => (
+            format!(
+                "{} with {text}: {windows} of {of} windows",
+                format_signed_percent(gain)
+            ),
+            false,
+        ),
+        Verdict::Change { gain } => (
+            format!("{} with {text}: now", format_signed_percent(gain)),
+            true,
+        ),
     };
-    let line = format!("{} operations: {said}", output::count(operations as u64));
+    let line = format!("{} operations: {message}", output::count(operations as u64));
     Ok((line, is_change.then_some(target)))
 }
 
-fn planned(state: &State, workload: &Workload, deployment: &Deployment) -> Result<Report, Failure> {
+fn plan_workload(
+    state: &SpaceState,
+    workload: &Workload,
+    deployment: &Deployment,
+) -> Result<Report, Failure> {
     let subspaces = state.definition.subspace_texts();
     let lists: Vec<&str> = subspaces.iter().map(String::as_str).collect();
     let regions = state.definition.layout.regions;

@@ -23,15 +23,15 @@ pub fn key(number: u64) -> String {
 pub struct Objects(u64);
 
 impl Objects {
-    pub const LEAST: u64 = 20_000;
+    pub const COUNT_MIN: u64 = 20_000;
     /// Maximum for which [`Objects::scattered`] visits every object.
-    pub const MOST: u64 = 5_000_000;
+    pub const COUNT_MAX: u64 = 5_000_000;
 
     /// Rounds `count` up to a permitted number.
-    pub fn of(count: u64) -> Objects {
+    pub fn rounded_up(count: u64) -> Objects {
         Objects(
             count
-                .clamp(Objects::LEAST, Objects::MOST)
+                .clamp(Objects::COUNT_MIN, Objects::COUNT_MAX)
                 .next_multiple_of(TENTH),
         )
     }
@@ -108,13 +108,13 @@ impl Objects {
     }
 
     /// Returns a query that finds all objects of a short group.
-    pub fn short(self, number: u64) -> String {
+    pub fn short_group_query(self, number: u64) -> String {
         let k = number % self.short_groups();
         format!("@k:[{k} {k}]")
     }
 
     /// Returns a query that finds all objects of a long group.
-    pub fn long(self, number: u64) -> String {
+    pub fn long_group_query(self, number: u64) -> String {
         let short = self.short_groups();
         let k = short + number % (self.groups() - short);
         format!("@k:[{k} {k}]")
@@ -122,46 +122,54 @@ impl Objects {
 
     /// Returns a range query that finds `objects` objects, different ones each time. The index lists them, and there is
     /// no other condition.
-    pub fn listed(self, number: u64, objects: u64) -> String {
+    pub fn range_query(self, number: u64, objects: u64) -> String {
         let width = NUMBERS * objects / self.0;
         let low = number * 7919 % (NUMBERS - width);
         format!("@n1:[{low} {}]", low + width)
     }
 
     /// Returns a query that checks `objects` objects from an index, and matches half of them.
-    pub fn half(self, number: u64, objects: u64) -> String {
-        format!("{} @n2:[0 {}]", self.listed(number, objects), NUMBERS / 2)
+    pub fn half_matching_query(self, number: u64, objects: u64) -> String {
+        format!(
+            "{} @n2:[0 {}]",
+            self.range_query(number, objects),
+            NUMBERS / 2
+        )
     }
 
     /// Returns a query that matches about `share` of a group's objects, different ones each time.
-    pub fn of_group(self, number: u64, share: f64) -> String {
+    pub fn group_share_query(self, number: u64, share: f64) -> String {
         let width = (NUMBERS as f64 * share) as u64;
         let low = number * 7919 % (NUMBERS - width);
-        format!("{} @n3:[{low} {}]", self.short(number), low + width)
+        format!(
+            "{} @n3:[{low} {}]",
+            self.short_group_query(number),
+            low + width
+        )
     }
 
     /// Returns a range query over several regions that matches nothing, because no object has the tag.
-    pub fn wide(self) -> String {
+    pub fn many_regions_query(self) -> String {
         let at = |share: f64| (self.groups() as f64 * share).floor() + 0.5;
         format!("@a:{{none}} @k:[{} {}]", at(0.3), at(0.45))
     }
 }
 
 /// Returns a query that scans all objects and matches a fourth of them.
-pub fn many(number: u64) -> String {
+pub fn scan_query(number: u64) -> String {
     let low = number * 7919 % (NUMBERS / 2);
     let high = low + NUMBERS / 2;
     format!("@n1:[{low} {high}] @n2:[{low} {high}]")
 }
 
 /// A query between two values that exist.
-pub const NOTHING: &str = "@k:[100.5 100.5]";
+pub const NO_MATCH: &str = "@k:[100.5 100.5]";
 /// The same for an attribute that is in no subspace.
-pub const NOWHERE: &str = "@n4:[100.5 100.5]";
+pub const NO_MATCH_OUTSIDE_SUBSPACE: &str = "@n4:[100.5 100.5]";
 /// Average number of index entries of an object: `k`, five numbers, and `a` or `b` for one object in five.
 pub const INDEXES: f64 = 6.2;
 /// Two conditions that nothing satisfies.
-pub const NOTHING_BY_TWO: &str = "@k:[100.5 100.5] @n2:[100.5 100.5]";
+pub const NO_MATCH_TWO_CONDITIONS: &str = "@k:[100.5 100.5] @n2:[100.5 100.5]";
 
 pub fn search(space: &str, query: &str, rows: u64) -> Vec<String> {
     let rows = rows.to_string();
@@ -175,9 +183,9 @@ pub fn parts(words: &[String]) -> Vec<&[u8]> {
 
 /// Parses regions and cores from the output of FT.EXPLAIN: `subspace k: 2 of 64 regions, at 1 of 8 cores, ..`,
 /// `all owners: 8 of 8 cores, ..`.
-pub fn contacted_in(told: &str) -> Option<(u64, u64)> {
+pub fn parse_contacts(text: &str) -> Option<(u64, u64)> {
     let is_line = |line: &&str| line.starts_with("subspace ") || line.starts_with("all owners");
-    let line = told.lines().find(is_line)?;
+    let line = text.lines().find(is_line)?;
     let before = |what: &str| -> Option<u64> {
         let (head, _) = line.split_once(what)?;
         let (head, _) = head.rsplit_once(" of ")?;
@@ -199,20 +207,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_a_search_asks_is_read_from_what_is_told() {
-        let told = "TAG:@k {\n  x\n}\n\nsubspace k: 2 of 64 regions, at 1 of 8 cores, 1 of 4 nodes\nnode-3 core 1: index k";
-        assert_eq!(contacted_in(told), Some((2, 1)));
+    fn contacts_are_parsed_from_the_explanation() {
+        let text = "TAG:@k {\n  x\n}\n\nsubspace k: 2 of 64 regions, at 1 of 8 cores, 1 of 4 nodes\nnode-3 core 1: index k";
+        assert_eq!(parse_contacts(text), Some((2, 1)));
         let all = "x\n\nall owners: 8 of 8 cores, 4 of 4 nodes\n";
-        assert_eq!(contacted_in(all), Some((0, 8)));
+        assert_eq!(parse_contacts(all), Some((0, 8)));
         let filling =
-            "all owners, since regions of subspace k are being filled: 3 of 3 cores, 1 of 1 nodes";
-        assert_eq!(contacted_in(filling), Some((0, 3)));
-        assert_eq!(contacted_in("TAG"), None);
+            "all owners, because regions of subspace k are incomplete: 3 of 3 cores, 1 of 1 nodes";
+        assert_eq!(parse_contacts(filling), Some((0, 3)));
+        assert_eq!(parse_contacts("TAG"), None);
     }
 
     #[test]
-    fn groups_are_of_one_size_and_of_short_objects_or_of_long_ones() {
-        for objects in [Objects::of(0), Objects::of(55_000)] {
+    fn groups_have_one_size_and_only_short_or_only_long_objects() {
+        for objects in [Objects::rounded_up(0), Objects::rounded_up(55_000)] {
             let (groups, short) = (objects.groups(), objects.short_groups());
             for at in [0, short - 1, short, groups - 1] {
                 let all = 0..objects.count();
@@ -225,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn each_object_has_its_turn() {
-        for objects in [Objects::of(20_000), Objects::of(123_456)] {
+    fn scattered_turns_visit_every_object() {
+        for objects in [Objects::rounded_up(20_000), Objects::rounded_up(123_456)] {
             let turns = 0..objects.count();
             let all: BTreeSet<u64> = turns.map(|it| objects.scattered(it)).collect();
             assert_eq!(all.len() as u64, objects.count());
@@ -235,8 +243,8 @@ mod tests {
 
     /// Half of the objects in a range of one number are in a range of another, not all or none.
     #[test]
-    fn numbers_of_an_object_say_nothing_of_one_another() {
-        let objects = Objects::of(20_000);
+    fn numbers_of_an_object_are_independent() {
+        let objects = Objects::rounded_up(20_000);
         let fields = ["n1", "n2", "n3", "n4", "n5"];
         let all: Vec<Vec<u64>> = (0..objects.count())
             .map(|it| objects.set(it, it, &fields))
@@ -265,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn a_change_changes_what_it_names() {
-        let objects = Objects::of(20_000);
+    fn a_change_sets_the_named_fields() {
+        let objects = Objects::rounded_up(20_000);
         let value = |words: &[String]| words[3].clone();
         for field in ["k", "n1"] {
             let (first, again) = (

@@ -8,7 +8,7 @@
 use larder_space::plan::Costs;
 
 /// A kind of command: the number of its steps, and the time measured in each turn.
-pub struct Sample {
+pub struct CostSample {
     pub steps: Vec<(&'static str, f64)>,
     pub turns_us: Vec<f64>,
 }
@@ -26,7 +26,7 @@ pub struct Cost {
 ///
 /// # Panics
 /// A sample has no turns, or not as many as the first.
-pub fn fit(names: &[&'static str], samples: &[Sample], known: &Costs) -> Vec<Cost> {
+pub fn fit(names: &[&'static str], samples: &[CostSample], known: &Costs) -> Vec<Cost> {
     let middle = solve(names, samples, known, |turns| median(turns.to_vec()));
     let turns = samples.first().map_or(0, |it| it.turns_us.len());
     let each: Vec<Vec<f64>> = (0..turns)
@@ -52,13 +52,13 @@ pub fn median(mut times: Vec<f64>) -> f64 {
 
 fn solve(
     names: &[&'static str],
-    samples: &[Sample],
+    samples: &[CostSample],
     known: &Costs,
     us: impl Fn(&[f64]) -> f64,
 ) -> Vec<f64> {
     // Each row is relative to its measurement, so that all sums should be one.
     let mut rows: Vec<Vec<f64>> = Vec::with_capacity(samples.len());
-    let mut wanted: Vec<f64> = Vec::with_capacity(samples.len());
+    let mut selected: Vec<f64> = Vec::with_capacity(samples.len());
     for sample in samples {
         let measured = us(&sample.turns_us).max(f64::MIN_POSITIVE);
         let mut row = vec![0.0; names.len()];
@@ -66,17 +66,17 @@ fn solve(
         for (step, times) in &sample.steps {
             match names.iter().position(|name| name == step) {
                 Some(at) => row[at] += times / measured,
-                None => left -= times * read(known, step),
+                None => left -= times * get_cost(known, step),
             }
         }
         rows.push(row);
-        wanted.push(left / measured);
+        selected.push(left / measured);
     }
-    least_squares(&rows, &wanted)
+    least_squares(&rows, &selected)
 }
 
 /// Returns the non-negative numbers for which the rows' sums are closest to `wanted`.
-fn least_squares(rows: &[Vec<f64>], wanted: &[f64]) -> Vec<f64> {
+fn least_squares(rows: &[Vec<f64>], selected: &[f64]) -> Vec<f64> {
     const ROUNDS_MAX: usize = 100_000;
     const CHANGE_MIN: f64 = 1e-12;
     let count = rows.first().map_or(0, Vec::len);
@@ -98,7 +98,7 @@ fn least_squares(rows: &[Vec<f64>], wanted: &[f64]) -> Vec<f64> {
         })
         .collect();
     let targets: Vec<f64> = (0..count)
-        .map(|at| product(&scaled(at), &|row| wanted[row]))
+        .map(|at| product(&scaled(at), &|row| selected[row]))
         .collect();
     let mut found = vec![0.0; count];
     for _ in 0..ROUNDS_MAX {
@@ -118,16 +118,16 @@ fn least_squares(rows: &[Vec<f64>], wanted: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-fn read(costs: &Costs, name: &str) -> f64 {
+fn get_cost(costs: &Costs, name: &str) -> f64 {
     let mut costs = *costs;
-    *place(&mut costs, name)
+    *cost_mut(&mut costs, name)
 }
 
 /// Returns the field of a cost.
 ///
 /// # Panics
 /// There is no such cost.
-pub fn place<'c>(costs: &'c mut Costs, name: &str) -> &'c mut f64 {
+pub fn cost_mut<'c>(costs: &'c mut Costs, name: &str) -> &'c mut f64 {
     match name {
         "get_us" => &mut costs.get_us,
         "query_us" => &mut costs.query_us,
@@ -160,15 +160,15 @@ mod tests {
 
     use super::*;
 
-    fn sample(steps: &[(&'static str, f64)], turns_us: &[f64]) -> Sample {
-        Sample {
+    fn sample(steps: &[(&'static str, f64)], turns_us: &[f64]) -> CostSample {
+        CostSample {
             steps: steps.to_vec(),
             turns_us: turns_us.to_vec(),
         }
     }
 
     #[test]
-    fn what_disturbs_one_turn_does_not_count_and_what_is_known_is_taken_off() {
+    fn a_disturbed_turn_is_ignored_and_known_costs_are_subtracted() {
         let known = Costs {
             server_us: 2.0,
             ..Costs::default()
@@ -207,12 +207,12 @@ mod tests {
             costs in proptest::collection::vec(0.0f64..50.0, 3), times in proptest::collection::vec(proptest::collection::vec(0u32..9, 3), 6..12),
         ) {
             let names = ["query_us", "server_us", "result_us"];
-            let samples: Vec<Sample> = times.iter().map(|times| {
+            let samples: Vec<CostSample> = times.iter().map(|times| {
                 let steps: Vec<_> = names.into_iter().zip(times.iter().map(|it| f64::from(*it))).collect();
                 let us = 1.0 + steps.iter().zip(&costs).map(|(step, us)| step.1 * us).sum::<f64>();
                 // A step that all samples have.
                 let steps = steps.into_iter().chain([("get_us", 1.0)]).collect();
-                Sample { steps, turns_us: vec![us; 3] }
+                CostSample { steps, turns_us: vec![us; 3] }
             }).collect();
             let known = Costs { get_us: 1.0, ..Costs::default() };
             let found = fit(&names, &samples, &known);

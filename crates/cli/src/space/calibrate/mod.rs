@@ -36,11 +36,11 @@ use larder_space::plan::Costs;
 
 use self::commands::Objects;
 use self::fit::Cost;
-use self::workbench::{Workbench, clean, left_objects};
+use self::workbench::{Workbench, clean, find_leftover_objects};
 use super::nodes::Nodes;
-use super::record::may_write;
-use super::told::{cost_warnings, warning_lines};
-use crate::command_line::whole_number;
+use super::plan_text::{cost_warnings, warning_lines};
+use super::record::ensure_writable;
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -54,7 +54,7 @@ Examples:
 
 Objects that are not in a processor's cache take longer to read. Measure with about as many objects as the space will have.
 
-A calibration takes about a minute, and longer with more objects. Run it while nobody else uses the servers. It creates spaces and keys that begin with
+A calibration takes about a minute, and longer with more objects. Run it while the servers have no other load. It creates spaces and keys that begin with
 larder-calibrate, and removes them at the end and on ctrl-c. If it is killed, --clean removes them.";
 
 #[derive(Args)]
@@ -66,7 +66,7 @@ pub struct CalibrateArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The number of objects, at least 20,000
-    #[arg(long, value_name = "COUNT", default_value_t = Objects::LEAST, value_parser = whole_number::<u64>)]
+    #[arg(long, value_name = "COUNT", default_value_t = Objects::COUNT_MIN, value_parser = parse_count::<u64>)]
     objects: u64,
     /// Only remove the objects and spaces of a calibration that was killed
     #[arg(long, conflicts_with_all = ["output", "objects"])]
@@ -75,26 +75,26 @@ pub struct CalibrateArgs {
 
 pub fn run(args: CalibrateArgs) -> Result<(), Failure> {
     if let Some(path) = &args.output {
-        may_write(path)?;
+        ensure_writable(path)?;
     }
-    let nodes = Nodes::of(&args.server)?;
+    let nodes = Nodes::connect(&args.server)?;
     if args.clean {
-        clean(&nodes, left_objects(&nodes)?)?;
+        clean(&nodes, find_leftover_objects(&nodes)?)?;
         return output::print_line("nothing of a calibration is left");
     }
-    if args.objects > Objects::MOST {
+    if args.objects > Objects::COUNT_MAX {
         return Err(Failure::usage(format!(
             "--objects {}: {} at most",
             args.objects,
-            Objects::MOST
+            Objects::COUNT_MAX
         )));
     }
-    let objects = Objects::of(args.objects);
+    let objects = Objects::rounded_up(args.objects);
     interrupt::listen_with_notices(
         "interrupted: the measurements are lost unless they are complete; removing the objects and spaces of the calibration; interrupt again to end without removing them",
         "interrupted again: objects and spaces of the calibration are left on the servers; `larder space calibrate --clean` removes them",
     )?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut bench = Workbench::new(&nodes, objects)?;
     let measured = bench.write_objects().and_then(|()| bench.measure());
     let removed = bench.remove();
@@ -109,7 +109,7 @@ pub fn run(args: CalibrateArgs) -> Result<(), Failure> {
         Some(path) => {
             let written = std::fs::write(path, toml);
             written.map_err(Failure::io(format!("write {}", path.display())))?;
-            let took = output::duration(begun.elapsed());
+            let took = output::duration(started.elapsed());
             let warnings = warning_lines(cost_warnings(&measured));
             output::print_line(&format!("measured in {took}: {}{warnings}", path.display()))
         }

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use larder_client::RespClient;
-use larder_space::plan::{Costs, Deployment, reads_beside};
+use larder_space::plan::{Costs, Deployment, reads_around};
 
-use super::super::info::{Space, value};
+use super::super::info::{SpaceInfo, value};
 use super::super::layout::{number, text};
 use super::super::nodes::Nodes;
-use super::commands::{NOTHING, Objects, PREFIX, contacted_in, key, parts};
-use super::fit::{Sample, fit, median, place};
-use super::kinds::{Contact, Kind, Searched, moves, updates};
+use super::commands::{NO_MATCH, Objects, PREFIX, key, parse_contacts, parts};
+use super::fit::{CostSample, cost_mut, fit, median};
+use super::kinds::{CommandKind, Contact, SearchSetup, moves, updates};
 use super::{notes, rounded};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -27,9 +27,9 @@ const CUT: &str = "larder-calibrate-2";
 
 /// Number and duration of the turns of each measurement.
 const TURNS: u64 = 7;
-const TIME: Duration = Duration::from_millis(200);
+const TURN_TIME: Duration = Duration::from_millis(200);
 /// Duration of the reads by key between any two measurements.
-const READS: Duration = Duration::from_millis(60);
+const READ_TIME: Duration = Duration::from_millis(60);
 pub const CLIENTS: u64 = 8;
 /// The costs that are fitted together, from all kinds of commands.
 const COSTS: [&str; 20] = [
@@ -57,8 +57,8 @@ const COSTS: [&str; 20] = [
 /// Time limit for filling regions with the minimum number of objects; it grows with their number.
 const FILLED_MAX: Duration = Duration::from_secs(30);
 /// Progress units for writing, and in total.
-const WRITTEN: u64 = 40;
-const STEPS: u64 = WRITTEN + TURNS * 36;
+const PROGRESS_WRITTEN: u64 = 40;
+const PROGRESS_TOTAL: u64 = PROGRESS_WRITTEN + TURNS * 36;
 
 /// The spaces and objects of a calibration, until they are removed.
 pub struct Workbench<'a> {
@@ -83,16 +83,16 @@ impl Drop for Workbench<'_> {
 }
 
 /// Returns how many objects an earlier calibration may have left, from the name of its lock's only attribute.
-pub fn left_objects(nodes: &Nodes) -> Result<Objects, Failure> {
-    let lock = Space::find(nodes, LOCK)?;
+pub fn find_leftover_objects(nodes: &Nodes) -> Result<Objects, Failure> {
+    let lock = SpaceInfo::find(nodes, LOCK)?;
     let name = lock.and_then(|it| Some(it.definition.attributes.first()?.name.clone()));
     let count = name.and_then(|it| it.strip_prefix(COUNT)?.parse().ok());
-    Ok(Objects::of(count.unwrap_or(0)))
+    Ok(Objects::rounded_up(count.unwrap_or(0)))
 }
 
 /// Removes everything that a calibration with `objects` objects may have left.
 pub fn clean(nodes: &Nodes, objects: Objects) -> Result<(), Failure> {
-    let drop_space = |name: &str| match nodes.patient(&["FT.DROPINDEX", name]) {
+    let drop_space = |name: &str| match nodes.long_command(&["FT.DROPINDEX", name]) {
         Err(failure) if !failure.message.contains("Unknown index") => Err(failure),
         _ => Ok(()),
     };
@@ -112,12 +112,12 @@ pub fn clean(nodes: &Nodes, objects: Objects) -> Result<(), Failure> {
 
 impl<'a> Workbench<'a> {
     pub fn new(nodes: &'a Nodes, objects: Objects) -> Result<Workbench<'a>, Failure> {
-        let each = nodes.each()?;
+        let each = nodes.connect_each()?;
         let count = objects.count();
         let line =
             format!("FT.CREATE {LOCK} PREFIX 1 larder-calibrate-none: SCHEMA {COUNT}{count} TAG");
         let words: Vec<&str> = line.split(' ').collect();
-        nodes.patient(&words).map_err(|failure| if failure.message.contains("already exists") { Failure::refused(
+        nodes.long_command(&words).map_err(|failure| if failure.message.contains("already exists") { Failure::refused(
                 "another calibration is under way; or one was killed, and `larder space calibrate --clean` removes what it has left",
             ) } else { failure })?;
         Ok(Workbench {
@@ -125,7 +125,7 @@ impl<'a> Workbench<'a> {
             objects,
             each,
             progress: Progress::new(Unit::Steps, "writing", false),
-            done: WRITTEN,
+            done: PROGRESS_WRITTEN,
             idle: 0.0,
             reads_us: Vec::new(),
             is_removed: false,
@@ -140,10 +140,11 @@ impl<'a> Workbench<'a> {
         if std::mem::replace(&mut self.is_removed, true) {
             return Ok(());
         }
-        self.progress.set("removing", STEPS - 1, STEPS);
+        self.progress
+            .set("removing", PROGRESS_TOTAL - 1, PROGRESS_TOTAL);
         clean(self.nodes, self.objects).inspect_err(|failure| {
             eprintln!(
-                "larder: what was measured with could not be removed ({failure}); `larder space calibrate --clean` does it"
+                "larder: the objects of the calibration could not be removed ({failure}); remove them with `larder space calibrate --clean`"
             );
         })
     }
@@ -152,7 +153,8 @@ impl<'a> Workbench<'a> {
         let count = self.objects.count();
         for first in (0..count).step_by(200) {
             interrupt::check()?;
-            self.progress.set("writing", first * WRITTEN / count, STEPS);
+            self.progress
+                .set("writing", first * PROGRESS_WRITTEN / count, PROGRESS_TOTAL);
             let commands: Vec<Vec<String>> = (first..first + 200)
                 .map(|it| self.objects.write(it))
                 .collect();
@@ -166,26 +168,26 @@ impl<'a> Workbench<'a> {
 
     pub fn measure(&mut self) -> Result<Deployment, Failure> {
         self.declare(PLAIN, "")?;
-        self.progress.set("measuring", self.done, STEPS);
-        let (before, begun) = (self.cpu_us()?, Instant::now());
+        self.progress.set("measuring", self.done, PROGRESS_TOTAL);
+        let (before, started) = (self.cpu_us()?, Instant::now());
         interrupt::wait(Duration::from_secs(1));
         interrupt::check()?;
-        self.idle = (self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64();
+        self.idle = (self.cpu_us()? - before) / 1e6 / started.elapsed().as_secs_f64();
         let mut costs = Costs::default();
         let objects = self.objects;
-        let (_, places) = self.contacted(PLAIN, NOTHING)?;
+        let (_, places) = self.count_contacts(PLAIN, NO_MATCH)?;
         let owners = Contact {
             subspaces: 0,
             // In the model, each owner has one region that contains everything.
             regions: places,
             servers: places,
         };
-        let plain = Searched {
+        let plain = SearchSetup {
             space: PLAIN,
             objects,
             contact: owners,
         };
-        let mut kinds = plain.all();
+        let mut kinds = plain.without_subspaces();
         kinds.extend(updates(objects, 0, places));
         kinds.extend([1, 3, 5, 8].map(|of_ten| plain.mixed(of_ten)));
         let mut samples = self.samples(&kinds)?;
@@ -199,7 +201,7 @@ impl<'a> Workbench<'a> {
                 "move_us",
             ]);
         } else {
-            self.nodes.patient(&["FT.DROPINDEX", PLAIN])?;
+            self.nodes.long_command(&["FT.DROPINDEX", PLAIN])?;
             self.declare(CUT, "SUBSPACES 1 k:8 REGIONS 256 ")?;
             self.wait_until_filled(1)?;
             let contact = |of: (u64, u64)| Contact {
@@ -207,27 +209,27 @@ impl<'a> Workbench<'a> {
                 regions: of.0,
                 servers: of.1,
             };
-            let near = contact(self.contacted(CUT, NOTHING)?);
-            let (regions, servers) = self.contacted(CUT, &objects.wide())?;
+            let near = contact(self.count_contacts(CUT, NO_MATCH)?);
+            let (regions, servers) = self.count_contacts(CUT, &objects.many_regions_query())?;
             let far = contact((if regions == 0 { servers } else { regions }, servers));
-            let beside = |subspaces: u64| Contact {
+            let contact_with = |subspaces: u64| Contact {
                 subspaces,
                 ..owners
             };
-            let cut = |contact: Contact| Searched {
+            let cut = |contact: Contact| SearchSetup {
                 space: CUT,
                 objects,
                 contact,
             };
-            let mut kinds = cut(near).of_regions(far, beside(1));
+            let mut kinds = cut(near).with_subspace(far, contact_with(1));
             kinds.extend(updates(objects, 1, places));
             kinds.push(moves(objects, places));
             samples.extend(self.samples(&kinds)?);
-            self.nodes.patient(&["FT.DROPINDEX", CUT])?;
+            self.nodes.long_command(&["FT.DROPINDEX", CUT])?;
             self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
             self.wait_until_filled(3)?;
             let [one, _] = updates(objects, 3, places);
-            samples.extend(self.samples(&[cut(beside(3)).nowhere(), one])?);
+            samples.extend(self.samples(&[cut(contact_with(3)).no_match_outside_subspace(), one])?);
             // The server's work when a copy leaves is part of the cost of a move.
             costs.leave_us = Some(0.0);
             if far.regions <= near.regions.max(places) {
@@ -242,7 +244,7 @@ impl<'a> Workbench<'a> {
         names.retain(|name| !guessed.contains(name));
         let mut uncertain = Vec::new();
         for cost in fit(&names, &samples, &costs) {
-            *place(&mut costs, cost.name) = cost.us;
+            *cost_mut(&mut costs, cost.name) = cost.us;
             if cost.us <= cost.spread_us {
                 uncertain.push(cost);
             }
@@ -263,9 +265,9 @@ impl<'a> Workbench<'a> {
             "FT.CREATE {name} PREFIX 1 {PREFIX} {layout}SCHEMA k NUMERIC a TAG b TAG n1 NUMERIC n2 NUMERIC n3 NUMERIC n4 NUMERIC n5 NUMERIC"
         );
         let words: Vec<&str> = line.split(' ').collect();
-        self.nodes.patient(&words)?;
+        self.nodes.long_command(&words)?;
         self.wait_for(name, "objects are found", self.objects.count(), || {
-            let info = self.nodes.patient(&["FT.INFO", name])?;
+            let info = self.nodes.long_command(&["FT.INFO", name])?;
             Ok(value(&info, "num_docs").and_then(number).unwrap_or(0))
         })
     }
@@ -274,13 +276,13 @@ impl<'a> Workbench<'a> {
     fn wait_until_filled(&self, copies: u64) -> Result<(), Failure> {
         let copies = copies * self.objects.count();
         self.wait_for(CUT, "copies are in regions", copies, || {
-            let info = self.nodes.patient(&["FT.INFO", CUT])?;
+            let info = self.nodes.long_command(&["FT.INFO", CUT])?;
             let counted = |name| value(&info, name).and_then(number).unwrap_or(0);
             // A place has its copies slightly before it knows that they are complete. Cells are cut by the objects'
             // values, once these are known.
-            let (regions, _) = self.contacted(CUT, NOTHING)?;
-            let is_whole = regions > 0 && counted("cuts") > 0;
-            Ok(counted("copies").min(if is_whole { copies } else { copies - 1 }))
+            let (regions, _) = self.count_contacts(CUT, NO_MATCH)?;
+            let is_ready = regions > 0 && counted("cuts") > 0;
+            Ok(counted("copies").min(if is_ready { copies } else { copies - 1 }))
         })
     }
 
@@ -291,8 +293,8 @@ impl<'a> Workbench<'a> {
         all: u64,
         count: impl Fn() -> Result<u64, Failure>,
     ) -> Result<(), Failure> {
-        let begun = Instant::now();
-        let times = self.objects.count().div_ceil(Objects::LEAST);
+        let started = Instant::now();
+        let times = self.objects.count().div_ceil(Objects::COUNT_MIN);
         let filled_max = FILLED_MAX * u32::try_from(times).unwrap_or(u32::MAX);
         loop {
             interrupt::check()?;
@@ -300,10 +302,10 @@ impl<'a> Workbench<'a> {
             if there >= all {
                 return Ok(());
             }
-            if begun.elapsed() > filled_max {
+            if started.elapsed() > filled_max {
                 return Err(Failure::new(format!(
                     "{there} of {all} {what} of {space} after {}: the servers are too busy to be measured",
-                    output::duration(begun.elapsed())
+                    output::duration(started.elapsed())
                 )));
             }
             interrupt::wait(Duration::from_millis(50));
@@ -311,12 +313,12 @@ impl<'a> Workbench<'a> {
     }
 
     /// Returns how many regions and places a search contacts; 0 regions means all owners.
-    fn contacted(&self, space: &str, query: &str) -> Result<(u64, u64), Failure> {
-        let reply = self.nodes.patient(&["FT.EXPLAIN", space, query])?;
-        let told = text(&reply).unwrap_or_default();
-        contacted_in(&told).ok_or_else(|| {
+    fn count_contacts(&self, space: &str, query: &str) -> Result<(u64, u64), Failure> {
+        let reply = self.nodes.long_command(&["FT.EXPLAIN", space, query])?;
+        let plan = text(&reply).unwrap_or_default();
+        parse_contacts(&plan).ok_or_else(|| {
             Failure::new(
-                "FT.EXPLAIN does not tell whom a search asks: bring the server to the version of this program",
+                "FT.EXPLAIN does not name the contacted regions and nodes: run the same version of larder on the server",
             )
         })
     }
@@ -326,12 +328,12 @@ impl<'a> Workbench<'a> {
         let mut seconds = 0.0;
         for node in &self.each {
             let reply = node.command(&[b"INFO", b"cpu"])?;
-            let told = text(&reply).unwrap_or_default();
+            let info = text(&reply).unwrap_or_default();
             for name in ["used_cpu_user:", "used_cpu_sys:"] {
-                let line = told.lines().find_map(|line| line.strip_prefix(name));
+                let line = info.lines().find_map(|line| line.strip_prefix(name));
                 let own: Option<f64> = line.and_then(|it| it.trim().parse().ok());
                 seconds += own.ok_or_else(|| {
-                    Failure::new("INFO cpu does not tell the processor time of a node")
+                    Failure::new("INFO cpu does not return the processor time of a node")
                 })?;
             }
         }
@@ -340,18 +342,19 @@ impl<'a> Workbench<'a> {
 
     /// Measures kinds of commands, in units of reads by key, which are measured between any two because the speed of
     /// processors varies. The kinds take turns, so that a disturbance affects all of them.
-    fn samples(&mut self, kinds: &[Kind]) -> Result<Vec<Sample>, Failure> {
-        let sample = |kind: &Kind| Sample {
+    fn samples(&mut self, kinds: &[CommandKind]) -> Result<Vec<CostSample>, Failure> {
+        let sample = |kind: &CommandKind| CostSample {
             steps: kind.steps.clone(),
             turns_us: Vec::new(),
         };
-        let mut samples: Vec<Sample> = kinds.iter().map(sample).collect();
+        let mut samples: Vec<CostSample> = kinds.iter().map(sample).collect();
         let (first, mut turns) = (self.reads_us.len(), Vec::new());
         for _ in 0..TURNS {
             for (at, kind) in kinds.iter().enumerate() {
-                self.progress.set("measuring", self.done, STEPS);
+                self.progress.set("measuring", self.done, PROGRESS_TOTAL);
                 // Use other numbers each time, so that writes change the values.
-                let us = self.cost_once(self.done * self.objects.count(), TIME, &kind.words)?;
+                let us =
+                    self.measure_once(self.done * self.objects.count(), TURN_TIME, &kind.command)?;
                 turns.push((at, us));
                 self.read()?;
                 self.done += 1;
@@ -359,7 +362,7 @@ impl<'a> Workbench<'a> {
         }
         let reads_us = &self.reads_us[first..];
         for (number, (at, us)) in turns.into_iter().enumerate() {
-            let reads = us / median(reads_beside(reads_us, number).to_vec());
+            let reads = us / median(reads_around(reads_us, number).to_vec());
             samples[at].turns_us.push(reads);
         }
         Ok(samples)
@@ -370,12 +373,12 @@ impl<'a> Workbench<'a> {
         let objects = self.objects;
         let first = self.reads_us.len() as u64 * 7919;
         let read = move |at| vec!["HGETALL".to_owned(), key(objects.scattered(at))];
-        let us = self.cost_once(first, READS, &read)?;
+        let us = self.measure_once(first, READ_TIME, &read)?;
         self.reads_us.push(us);
         Ok(())
     }
 
-    fn cost_once(
+    fn measure_once(
         &self,
         first: u64,
         time: Duration,
@@ -417,9 +420,9 @@ impl<'a> Workbench<'a> {
         let mut times = Vec::with_capacity(500);
         for _ in 0..500 {
             interrupt::check()?;
-            let begun = Instant::now();
-            self.nodes.one().command(&[b"PING"])?;
-            times.push(begun.elapsed());
+            let started = Instant::now();
+            self.nodes.single_node().command(&[b"PING"])?;
+            times.push(started.elapsed());
         }
         times.sort_unstable();
         Ok((times[times.len() / 2].as_secs_f64() * 1e6 / 2.0).round())

@@ -29,7 +29,7 @@ use larder_client::{Error, Reply};
 use larder_space::object::ObjectKind;
 use larder_space::schema::Definition;
 
-use super::info::{Space, bytes as raw, items, value};
+use super::info::{SpaceInfo, bytes as raw, items, value};
 use super::load::{BYTES, EXPIRES_AT, FIELDS, JSON, KEY, NAME_IN_BASE64};
 use super::nodes::Nodes;
 use crate::connection::ServerArgs;
@@ -51,7 +51,7 @@ the expiry of objects, but not of single fields (HEXPIRE).";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub struct DumpArgs {
+pub struct SpaceDumpArgs {
     /// The space
     #[arg(long, value_name = "NAME")]
     space: String,
@@ -70,31 +70,31 @@ pub struct DumpArgs {
 
 /// Keys per page, and objects per request.
 const PAGE: &str = "1000";
-const OBJECTS_AT_ONCE: usize = 100;
+const OBJECTS_PER_REQUEST: usize = 100;
 /// Polling interval while the servers are still indexing objects.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time in milliseconds for which the server keeps the cursor between two pages.
-const IDLE: &str = "300000";
+const CURSOR_IDLE_MS: &str = "300000";
 
 /// Returns the name of the file with the space's definition, next to a dump.
-pub fn beside(file: &str) -> String {
+pub fn definition_path(file: &str) -> String {
     format!("{file}.create")
 }
 
-pub fn run(args: DumpArgs) -> Result<(), Failure> {
+pub fn run(args: SpaceDumpArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     let format = match args.format {
         Some(format) => format,
         None => Format::of(&args.output)?,
     };
-    let nodes = Nodes::of(&args.server)?;
+    let nodes = Nodes::connect(&args.server)?;
     let started = Instant::now();
-    let space = indexed(&nodes, &args.space, args.json)?;
+    let space = wait_until_indexed(&nodes, &args.space, args.json)?;
     let part = PathBuf::from(format!("{}.part", args.output.display()));
     let dumped = dump(&nodes, &space, format, &part, args.json);
     let done = dumped.and_then(|objects| {
         let size = std::fs::metadata(&part).map_or(0, |it| it.len());
-        describe(&space.definition, &args.output)?;
+        write_definition(&space.definition, &args.output)?;
         std::fs::rename(&part, &args.output)
             .map_err(Failure::io(format!("write {}", args.output.display())))?;
         Ok((objects, size))
@@ -108,20 +108,20 @@ pub fn run(args: DumpArgs) -> Result<(), Failure> {
 
 /// Waits until the servers have indexed all objects that existed before the space, because the cursor would miss the
 /// others. Returns the space.
-fn indexed(nodes: &Nodes, name: &str, quiet: bool) -> Result<Space, Failure> {
+fn wait_until_indexed(nodes: &Nodes, name: &str, quiet: bool) -> Result<SpaceInfo, Failure> {
     let progress = Progress::new(Unit::Records, "indexing", quiet);
     loop {
-        let space = Space::ask(nodes, name)?;
+        let space = SpaceInfo::fetch(nodes, name)?;
         if !space.is_indexing {
             return Ok(space);
         }
         interrupt::check()?;
         progress.set("indexing", space.objects, 0);
-        interrupt::wait(PAUSE);
+        interrupt::wait(POLL_INTERVAL);
     }
 }
 
-fn report(args: &DumpArgs, objects: u64, size: u64, took: Duration) -> Result<(), Failure> {
+fn report(args: &SpaceDumpArgs, objects: u64, size: u64, took: Duration) -> Result<(), Failure> {
     let file = args.output.display();
     if args.json {
         return output::print_json(&serde_json::json!({
@@ -143,8 +143,8 @@ fn report(args: &DumpArgs, objects: u64, size: u64, took: Duration) -> Result<()
 }
 
 /// Writes the definition next to the file.
-fn describe(definition: &Definition, file: &Path) -> Result<(), Failure> {
-    let path = beside(&file.display().to_string());
+fn write_definition(definition: &Definition, file: &Path) -> Result<(), Failure> {
+    let path = definition_path(&file.display().to_string());
     let arguments = definition.to_arguments();
     let arguments: Vec<_> = arguments
         .iter()
@@ -157,20 +157,22 @@ fn describe(definition: &Definition, file: &Path) -> Result<(), Failure> {
 
 fn dump(
     nodes: &Nodes,
-    space: &Space,
+    space: &SpaceInfo,
     format: Format,
     part: &Path,
     quiet: bool,
 ) -> Result<u64, Failure> {
-    let columns = Columns::of(&space.definition);
+    let columns = Columns::from_definition(&space.definition);
     let mut sheet = Sheet::create(part, format, &columns.names)?;
     let progress = Progress::new(Unit::Records, "dumping", quiet);
     let mut cursor = Cursor::open(nodes, &space.definition.name)?;
     let (mut read, mut objects) = (0, 0);
     while let Some(keys) = cursor.page(nodes)? {
-        for keys in keys.chunks(OBJECTS_AT_ONCE) {
+        for keys in keys.chunks(OBJECTS_PER_REQUEST) {
             if interrupt::is_interrupted() {
-                return Err(Failure::interrupted("interrupted; nothing was left behind"));
+                return Err(Failure::interrupted(
+                    "interrupted; no partial output was left",
+                ));
             }
             for row in columns.rows(nodes, keys, format)? {
                 sheet.row(&row)?;
@@ -206,10 +208,10 @@ impl Cursor {
             "COUNT",
             PAGE,
             "MAXIDLE",
-            IDLE,
+            CURSOR_IDLE_MS,
         ];
         let words = words.map(str::as_bytes);
-        let reply = nodes.one().command(&words)?;
+        let reply = nodes.single_node().command(&words)?;
         let mut cursor = Cursor {
             space: space.to_owned(),
             page: None,
@@ -224,7 +226,7 @@ impl Cursor {
             let number = self.number.to_string();
             let words = ["FT.CURSOR", "READ", &self.space, &number, "COUNT", PAGE];
             let words = words.map(str::as_bytes);
-            let reply = nodes.one().command(&words).map_err(|error| {
+            let reply = nodes.single_node().command(&words).map_err(|error| {
                 Failure::new(format!(
                     "the dump is not complete, and was removed: {error}; run it again"
                 ))
@@ -237,7 +239,7 @@ impl Cursor {
     fn take(&mut self, reply: &Reply) -> Result<(), Failure> {
         let [rows, Reply::Integer(number)] = items(reply) else {
             return Err(Failure::new(
-                "the server gave no cursor; bring it and this program to one version",
+                "the server returned no cursor; use the same version of larder on both sides",
             ));
         };
         let keys = items(rows).iter().skip(1);
@@ -257,13 +259,13 @@ struct Columns {
 
 /// Parts of a row without their own column, or that are not UTF-8.
 #[derive(Default)]
-struct Rest {
+struct ExtraFields {
     others: BTreeMap<String, String>,
     no_texts: BTreeMap<String, String>,
 }
 
 impl Columns {
-    fn of(definition: &Definition) -> Columns {
+    fn from_definition(definition: &Definition) -> Columns {
         let mut names = vec![KEY.to_owned()];
         if definition.on == ObjectKind::Hash {
             for attribute in &definition.attributes {
@@ -331,7 +333,7 @@ impl Columns {
         format: Format,
     ) -> Option<Vec<Option<String>>> {
         let mut row = vec![None; self.names.len()];
-        let mut rest = Rest::default();
+        let mut rest = ExtraFields::default();
         match std::str::from_utf8(key) {
             Ok(key) => row[0] = Some(key.to_owned()),
             Err(_) => drop(
@@ -373,7 +375,7 @@ impl Columns {
         value: &[u8],
         format: Format,
         row: &mut [Option<String>],
-        rest: &mut Rest,
+        rest: &mut ExtraFields,
     ) {
         let (name, text) = match (std::str::from_utf8(name), std::str::from_utf8(value)) {
             (Ok(name), Ok(text)) => (name, text),
@@ -382,11 +384,11 @@ impl Columns {
                 let plain = name_text
                     .ok()
                     .filter(|it| *it != KEY && !it.starts_with(NAME_IN_BASE64));
-                let told = match plain {
+                let column = match plain {
                     Some(name) => name.to_owned(),
                     None => NAME_IN_BASE64.to_owned() + &BASE64_STANDARD.encode(name),
                 };
-                rest.no_texts.insert(told, BASE64_STANDARD.encode(value));
+                rest.no_texts.insert(column, BASE64_STANDARD.encode(value));
                 return;
             }
         };

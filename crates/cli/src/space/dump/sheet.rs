@@ -43,7 +43,7 @@ impl Format {
         let format = extension.and_then(|it| it.parse().ok());
         format.ok_or_else(|| {
             Failure::usage(format!(
-                "{}: call it .parquet, .csv or .jsonl, or say with --format what to write",
+                "{}: use the suffix .parquet, .csv or .jsonl, or specify --format",
                 file.display()
             ))
         })
@@ -54,10 +54,10 @@ impl Format {
 pub struct Sheet {
     file: String,
     columns: Vec<String>,
-    out: Out,
+    out: SheetWriter,
 }
 
-enum Out {
+enum SheetWriter {
     Parquet(Box<ParquetWriter<BufWriter<File>>>),
     Csv(BufWriter<File>),
     JsonLines(BufWriter<File>),
@@ -73,14 +73,14 @@ impl Sheet {
         let out = match format {
             Format::Parquet => {
                 let writer = ParquetWriter::new(out, columns);
-                Out::Parquet(Box::new(writer.map_err(|why| failed(&file, &why))?))
+                SheetWriter::Parquet(Box::new(writer.map_err(|why| write_failure(&file, &why))?))
             }
             Format::Csv => {
                 let header = columns.iter().map(|it| Some(it.as_str()));
-                write_csv(&mut out, header).map_err(|error| failed(&file, &error))?;
-                Out::Csv(out)
+                write_csv(&mut out, header).map_err(|error| write_failure(&file, &error))?;
+                SheetWriter::Csv(out)
             }
-            Format::JsonLines => Out::JsonLines(out),
+            Format::JsonLines => SheetWriter::JsonLines(out),
         };
         Ok(Sheet {
             file,
@@ -97,11 +97,15 @@ impl Sheet {
         let file = &self.file;
         let texts = cells.iter().map(Option::as_deref);
         match &mut self.out {
-            Out::Parquet(writer) => writer.row(texts).map_err(|why| failed(file, &why)),
-            Out::Csv(out) => write_csv(out, texts).map_err(|error| failed(file, &error)),
-            Out::JsonLines(out) => {
+            SheetWriter::Parquet(writer) => {
+                writer.row(texts).map_err(|why| write_failure(file, &why))
+            }
+            SheetWriter::Csv(out) => {
+                write_csv(out, texts).map_err(|error| write_failure(file, &error))
+            }
+            SheetWriter::JsonLines(out) => {
                 let named = self.columns.iter().map(String::as_str).zip(texts);
-                write_json(out, named).map_err(|error| failed(file, &error))
+                write_json(out, named).map_err(|error| write_failure(file, &error))
             }
         }
     }
@@ -111,15 +115,19 @@ impl Sheet {
     pub fn finish(self) -> Result<(), Failure> {
         let file = self.file;
         let out = match self.out {
-            Out::Parquet(writer) => writer.finish().map_err(|why| failed(&file, &why))?,
-            Out::Csv(out) | Out::JsonLines(out) => out,
+            SheetWriter::Parquet(writer) => {
+                writer.finish().map_err(|why| write_failure(&file, &why))?
+            }
+            SheetWriter::Csv(out) | SheetWriter::JsonLines(out) => out,
         };
-        let out = out.into_inner().map_err(|error| failed(&file, &error))?;
-        out.sync_all().map_err(|error| failed(&file, &error))
+        let out = out
+            .into_inner()
+            .map_err(|error| write_failure(&file, &error))?;
+        out.sync_all().map_err(|error| write_failure(&file, &error))
     }
 }
 
-fn failed(file: &str, why: &dyn std::fmt::Display) -> Failure {
+fn write_failure(file: &str, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(format!("cannot write {file}: {why}"))
 }
 

@@ -28,7 +28,7 @@ impl KeyTemplate {
         };
         let (mut parts, mut rest) = (Vec::new(), text);
         while let Some((literal, more)) = rest.split_once('{') {
-            let (column, behind) = more.split_once('}').ok_or_else(bad)?;
+            let (column, tail) = more.split_once('}').ok_or_else(bad)?;
             if literal.contains('}') || column.is_empty() || column.contains('{') {
                 return Err(bad());
             }
@@ -36,7 +36,7 @@ impl KeyTemplate {
                 parts.push(Part::Literal(literal.to_owned()));
             }
             parts.push(Part::Column(column.to_owned()));
-            rest = behind;
+            rest = tail;
         }
         match rest.contains('}') {
             true => return Err(bad()),

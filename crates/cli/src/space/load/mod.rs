@@ -20,25 +20,25 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use larder_client::Error;
-use larder_ingest::{AtRow, RowSink, SinkError};
+use larder_ingest::{RowError, RowSink, SinkError};
 use larder_space::object::ObjectKind;
-use larder_space::schema::{Definition, Kind};
+use larder_space::schema::{AttributeKind, Definition};
 use larder_types::ByteSize;
 
-use super::info::{Space, typed};
+use super::info::{SpaceInfo, quote_arguments};
 use super::nodes::Nodes;
 use crate::build::{BuildArgs, rows};
-use crate::command_line::whole_number;
+use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, count, duration, rate};
 use crate::progress::{Progress, Unit};
 use keys::KeyTemplate;
-use object::{GeoSource, Shape};
-use propose::{Type, propose};
+use object::{GeoSource, ObjectShape};
+use propose::{AttributeType, propose};
 use row::{Cell, Row};
-use writer::{Object, Writer, Written};
+use writer::{ObjectWrite, WriteOutcome, Writer};
 
 pub use row::{BYTES, EXPIRES_AT, FIELDS, JSON, KEY, NAME_IN_BASE64};
 
@@ -87,7 +87,7 @@ pub struct LoadArgs {
         requires = "create",
         help_heading = "Space"
     )]
-    types: Vec<(String, Type)>,
+    types: Vec<(String, AttributeType)>,
     /// Form points from two columns (at=latitude,longitude creates a field `at`), or declare the order of coordinates in a column
     /// (COL=lat,lon)
     #[arg(long, value_name = "NAME=A,B", help_heading = "Rows")]
@@ -121,7 +121,7 @@ pub struct LoadArgs {
     )]
     columns: Vec<String>,
     /// Skip this number of lines at the beginning of a CSV file, before its header
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number::<u64>, help_heading = "Rows")]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_count::<u64>, help_heading = "Rows")]
     skip_lines: u64,
     /// Skip the lines of a CSV file that begin with this character, such as '#'
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
@@ -137,7 +137,7 @@ enum OnError {
     Skip,
 }
 
-fn parse_type(text: &str) -> Result<(String, Type), String> {
+fn parse_type(text: &str) -> Result<(String, AttributeType), String> {
     match text.rsplit_once(':') {
         Some((column, kind)) if !column.is_empty() => Ok((column.to_owned(), kind.parse()?)),
         _ => Err(format!(
@@ -150,7 +150,7 @@ fn parse_type(text: &str) -> Result<(String, Type), String> {
 const SAMPLE_ROWS: usize = 5_000;
 const SAMPLE_BYTES: usize = 16 << 20;
 /// Maximum number of skipped rows that are reported individually.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 /// Memory for parsing; one row takes at most a fifth.
 const MEMORY: ByteSize = ByteSize(256 << 20);
 /// Maximum number of changes in one `OBJ.CHANGE` command.
@@ -158,9 +158,9 @@ const CHANGES_MAX: usize = 128;
 
 pub fn run(args: LoadArgs) -> Result<(), Failure> {
     interrupt::listen()?;
-    let nodes = Nodes::of(&args.server)?;
+    let nodes = Nodes::connect(&args.server)?;
     let started = Instant::now();
-    let shape = match Space::find(&nodes, &args.space)? {
+    let shape = match SpaceInfo::find(&nodes, &args.space)? {
         Some(space) => Some(args.shape(space.definition)?),
         None if args.create => None,
         None => {
@@ -173,7 +173,7 @@ pub fn run(args: LoadArgs) -> Result<(), Failure> {
     let key = args.key.as_deref().map(KeyTemplate::parse).transpose();
     let key = key.map_err(Failure::usage)?;
     let options = args.input_options()?;
-    let written = Written::default();
+    let written = WriteOutcome::default();
     let progress = Progress::new(Unit::Bytes, "loading", args.json);
     let loaded = std::thread::scope(|scope| {
         let loader = Mutex::new(Loader {
@@ -199,16 +199,19 @@ pub fn run(args: LoadArgs) -> Result<(), Failure> {
             writer.finish();
         }
         let done = done.map_err(|error| loader.failure(error))?;
-        Ok::<_, Failure>((loader.skipped, loader.created, loader.rows, done.places))
+        Ok::<_, Failure>((loader.skipped, loader.created, loader.rows, done.positions))
     });
     drop(progress);
     let (mut skipped, created, rows, places) = loaded?;
     let objects = written.objects.into_inner();
-    skipped.told.sort_by_key(|(seq, _)| *seq);
-    let failed = skipped.told.iter().map(|(seq, why)| match places.of(*seq) {
-        Some((file, at)) => format!("{file}{at}: {why}"),
-        None => why.clone(),
-    });
+    skipped.reasons.sort_by_key(|(seq, _)| *seq);
+    let failed = skipped
+        .reasons
+        .iter()
+        .map(|(seq, why)| match places.locate(*seq) {
+            Some((file, at)) => format!("{file}{at}: {why}"),
+            None => why.clone(),
+        });
     let failed: Vec<String> = failed.collect();
     if args.json {
         return output::print_json(&serde_json::json!({
@@ -282,18 +285,18 @@ impl LoadArgs {
         })
     }
 
-    fn shape(&self, definition: Definition) -> Result<Shape, Failure> {
+    fn shape(&self, definition: Definition) -> Result<ObjectShape, Failure> {
         let prefix = match (&self.prefix, definition.prefixes.as_slice()) {
             (Some(prefix), _) => prefix.clone(),
             (None, [prefix]) => String::from_utf8_lossy(prefix).into_owned(),
             (None, _) => {
                 return Err(Failure::usage(format!(
-                    "space {} has several prefixes or none; say with --prefix which these objects get",
+                    "space {} does not have exactly one prefix; choose the prefix of the new keys with --prefix",
                     self.space
                 )));
             }
         };
-        Ok(Shape {
+        Ok(ObjectShape {
             definition,
             prefix,
             geo: self.geo.clone(),
@@ -305,14 +308,14 @@ impl LoadArgs {
 #[derive(Default)]
 struct Skipped {
     count: u64,
-    told: Vec<(u64, String)>,
+    reasons: Vec<(u64, String)>,
 }
 
 impl Skipped {
     fn add(&mut self, seq: u64, why: String) {
         self.count += 1;
-        if self.told.len() < TOLD_MAX {
-            self.told.push((seq, why));
+        if self.reasons.len() < REPORTED_MAX {
+            self.reasons.push((seq, why));
         }
     }
 }
@@ -320,10 +323,10 @@ impl Skipped {
 struct Loader<'scope> {
     args: &'scope LoadArgs,
     nodes: &'scope Nodes,
-    written: &'scope Written,
+    written: &'scope WriteOutcome,
     writer: Option<Writer<'scope>>,
     /// `None` until the space is declared.
-    shape: Option<Shape>,
+    shape: Option<ObjectShape>,
     key: Option<KeyTemplate>,
     /// The rows from which the space is proposed.
     sample: Vec<(u64, Row)>,
@@ -358,17 +361,17 @@ impl RowSink for Sink<'_, '_> {
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         let mut loader = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        loader.settle()?;
+        loader.finish_sampling()?;
         if let Some(writer) = loader.writer.take() {
             writer.finish();
         }
-        loader.look_at_failed()
+        loader.handle_rejected()
     }
 }
 
 impl Loader<'_> {
     fn row(&mut self, seq: u64, json: &[u8]) -> Result<(), SinkError> {
-        self.look_at_failed()?;
+        self.handle_rejected()?;
         let row = Row::parse(json)?;
         if self.shape.is_some() {
             return self.put(seq, row);
@@ -376,23 +379,23 @@ impl Loader<'_> {
         self.sample_bytes += json.len();
         self.sample.push((seq, row));
         if self.sample.len() >= SAMPLE_ROWS || self.sample_bytes >= SAMPLE_BYTES {
-            self.settle()
+            self.finish_sampling()
         } else {
             Ok(())
         }
     }
 
     /// Declares the space if necessary, and loads the sampled rows.
-    fn settle(&mut self) -> Result<(), SinkError> {
+    fn finish_sampling(&mut self) -> Result<(), SinkError> {
         if self.shape.is_some() {
             return Ok(());
         }
         let sample = std::mem::take(&mut self.sample);
-        let arguments = match self.args.declared_beside()? {
+        let arguments = match self.args.read_definition()? {
             Some(arguments) => arguments,
-            None => self.proposed(&sample)?,
+            None => self.propose_space(&sample)?,
         };
-        let shown = format!("FT.CREATE {}", typed(&arguments));
+        let shown = format!("FT.CREATE {}", quote_arguments(&arguments));
         let parts: Vec<&[u8]> = [&b"FT.CREATE"[..]]
             .into_iter()
             .chain(arguments.iter().map(Vec::as_slice))
@@ -404,8 +407,8 @@ impl Loader<'_> {
         if self.args.on_error == OnError::Stop {
             // Report errors in these rows before anything is changed.
             for ((seq, row), number) in sample.iter().zip(1..) {
-                let made = object(&shape, self.key.as_ref(), *seq, row.clone(), number);
-                made.map_err(|reason| AtRow { seq: *seq, reason })?;
+                let made = build_object(&shape, self.key.as_ref(), *seq, row.clone(), number);
+                made.map_err(|reason| RowError { seq: *seq, reason })?;
             }
         }
         self.shape = Some(shape);
@@ -421,9 +424,9 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn proposed(&self, sample: &[(u64, Row)]) -> Result<Vec<Vec<u8>>, SinkError> {
+    fn propose_space(&self, sample: &[(u64, Row)]) -> Result<Vec<Vec<u8>>, SinkError> {
         if sample.is_empty() {
-            return Err("the input holds no rows, from which a space could be proposed".into());
+            return Err("the input has no rows from which to propose a space".into());
         }
         let prefix = match &self.args.prefix {
             Some(prefix) => prefix.clone(),
@@ -454,7 +457,7 @@ impl Loader<'_> {
     fn put(&mut self, seq: u64, row: Row) -> Result<(), SinkError> {
         self.rows += 1;
         let shape = self.shape.as_ref().ok_or("the space is not declared yet")?;
-        match object(shape, self.key.as_ref(), seq, row, self.rows) {
+        match build_object(shape, self.key.as_ref(), seq, row, self.rows) {
             Ok((key, object)) => {
                 if let Some(writer) = &mut self.writer {
                     writer.put(&key, object);
@@ -465,12 +468,12 @@ impl Loader<'_> {
                 self.skipped.add(seq, why);
                 Ok(())
             }
-            Err(reason) => Err(Box::new(AtRow { seq, reason })),
+            Err(reason) => Err(Box::new(RowError { seq, reason })),
         }
     }
 
     /// Handles the objects that the server rejected.
-    fn look_at_failed(&mut self) -> Result<(), SinkError> {
+    fn handle_rejected(&mut self) -> Result<(), SinkError> {
         if !self.written.has_failed() {
             return Ok(());
         }
@@ -480,7 +483,7 @@ impl Loader<'_> {
                 OnError::Skip if is_of_row => self.skipped.add(seq, error.to_string()),
                 _ => {
                     let reason = error.to_string();
-                    return Err(Box::new(AtRow { seq, reason }));
+                    return Err(Box::new(RowError { seq, reason }));
                 }
             }
         }
@@ -499,7 +502,7 @@ impl Loader<'_> {
         if interrupt::is_interrupted() {
             return Failure::interrupted(format!("interrupted{done}"));
         }
-        let mut failure = rows::failure(error, MEMORY);
+        let mut failure = rows::ingest_failure(error, MEMORY);
         if objects > 0 {
             failure.message += &done;
         }
@@ -508,13 +511,13 @@ impl Loader<'_> {
 }
 
 /// Converts a row to its key and the commands that write its object.
-fn object(
-    shape: &Shape,
+fn build_object(
+    shape: &ObjectShape,
     template: Option<&KeyTemplate>,
     seq: u64,
     mut row: Row,
     number: u64,
-) -> Result<(Vec<u8>, Object), String> {
+) -> Result<(Vec<u8>, ObjectWrite), String> {
     let extra = row.take_extra().map_err(|error| error.to_string())?;
     let key = match (template, &extra.key) {
         (None, Some(key)) => key.clone(),
@@ -526,7 +529,7 @@ fn object(
         (None, None) => {
             let have: Vec<&str> = row.0.iter().map(|(name, _)| &**name).collect();
             return Err(format!(
-                "what is the key? Give --key COLUMN, a template such as --key '{{a}}-{{b}}', or --key '{{#}}' for the number of the row; the columns are {}",
+                "the key is not specified; pass --key COLUMN, a template such as --key '{{a}}-{{b}}', or --key '{{#}}' for the number of the row; the columns are {}",
                 have.join(", ")
             ));
         }
@@ -545,8 +548,8 @@ fn object(
     let is_dumped = template.is_none() && extra.key.is_some();
     let mut commands = match (shape.definition.on, is_dumped) {
         (ObjectKind::Json, _) => vec![document(shape, &key, &row, extra.json)?],
-        (ObjectKind::Hash, true) => hash(&key, row.fields(), extra.fields)?,
-        (ObjectKind::Hash, false) => hash(&key, shape.fields(&row)?, extra.fields)?,
+        (ObjectKind::Hash, true) => hash_commands(&key, row.fields(), extra.fields)?,
+        (ObjectKind::Hash, false) => hash_commands(&key, shape.fields(&row)?, extra.fields)?,
     };
     if let Some(at) = extra.expires_at {
         commands.push(vec![
@@ -555,10 +558,10 @@ fn object(
             at.to_string().into_bytes(),
         ]);
     }
-    Ok((key, Object::new(seq, commands)))
+    Ok((key, ObjectWrite::new(seq, commands)))
 }
 
-fn hash(
+fn hash_commands(
     key: &[u8],
     fields: Vec<(String, Option<String>)>,
     more: Vec<(Vec<u8>, Vec<u8>)>,
@@ -606,12 +609,12 @@ fn hash(
 
 /// Returns the document of a dump, or one with a member for each column that is not empty.
 fn document(
-    shape: &Shape,
+    shape: &ObjectShape,
     key: &[u8],
     row: &Row,
-    whole: Option<String>,
+    complete: Option<String>,
 ) -> Result<Vec<Vec<u8>>, String> {
-    let text = match whole {
+    let text = match complete {
         Some(text) => text,
         None => {
             let mut document = serde_json::Map::new();
@@ -625,7 +628,7 @@ fn document(
                         let path = format!("$.{name}");
                         let mut attributes = shape.definition.attributes.iter();
                         let attribute = attributes.find(|it| it.identifier == path);
-                        member(attribute.map(|it| &it.kind), text)
+                        json_member(attribute.map(|it| &it.kind), text)
                     }
                 };
                 document.insert(name.clone(), value);
@@ -641,13 +644,15 @@ fn document(
     ])
 }
 
-fn member(kind: Option<&Kind>, text: &str) -> serde_json::Value {
+fn json_member(kind: Option<&AttributeKind>, text: &str) -> serde_json::Value {
     let parsed = match kind {
-        Some(Kind::Numeric) => {
-            let plain = object::plain_number(text).unwrap_or_else(|| text.to_owned());
+        Some(AttributeKind::Numeric) => {
+            let plain = object::normalize_number(text).unwrap_or_else(|| text.to_owned());
             serde_json::from_str(&plain).ok()
         }
-        Some(Kind::Boolean) => object::truth(text).and_then(|it| serde_json::from_str(it).ok()),
+        Some(AttributeKind::Boolean) => {
+            object::parse_boolean(text).and_then(|it| serde_json::from_str(it).ok())
+        }
         _ => None,
     };
     let parsed = parsed.filter(|it: &serde_json::Value| it.is_number() || it.is_boolean());
@@ -656,18 +661,18 @@ fn member(kind: Option<&Kind>, text: &str) -> serde_json::Value {
 
 impl LoadArgs {
     /// Returns the arguments of FT.CREATE from the file next to a dump of this space.
-    fn declared_beside(&self) -> Result<Option<Vec<Vec<u8>>>, SinkError> {
+    fn read_definition(&self) -> Result<Option<Vec<Vec<u8>>>, SinkError> {
         let [input] = self.inputs.as_slice() else {
             return Ok(None);
         };
-        let path = super::dump::beside(input);
+        let path = super::dump::definition_path(input);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) if self.types.is_empty() => text,
             _ => return Ok(None),
         };
         let bad = |why: &dyn std::fmt::Display| {
             SinkError::from(format!(
-                "{path} is not as `larder space dump` writes it ({why}); remove it, and the space is proposed from the columns"
+                "{path} is not in the format of `larder space dump` ({why}); remove it to propose the space from the columns"
             ))
         };
         let arguments: Vec<String> = serde_json::from_str(&text).map_err(|error| bad(&error))?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use larder_space::object::ObjectKind;
-use larder_space::schema::{Attribute, Definition, Kind};
+use larder_space::schema::{Attribute, AttributeKind, Definition};
 use larder_space::value::read_bytes;
 
 use super::row::{Cell, Row};
@@ -53,14 +53,14 @@ pub fn pair_of_columns<'a>(columns: impl Iterator<Item = &'a str> + Clone) -> Op
 pub const LOCATION: &str = "location";
 
 /// The conversion of rows into objects.
-pub struct Shape {
+pub struct ObjectShape {
     pub definition: Definition,
     /// The prefix of keys made from columns.
     pub prefix: String,
     pub geo: Vec<GeoSource>,
 }
 
-impl Shape {
+impl ObjectShape {
     /// Returns the object's fields in the row's order; `None` for fields that it does not have.
     ///
     /// # Errors
@@ -80,10 +80,10 @@ impl Shape {
                 Some(at) => {
                     let is_swapped = source.parts[0].eq_ignore_ascii_case("lat");
                     let text = fields[at].1.take();
-                    text.map(|text| of_pair(&source.name, &text, is_swapped))
+                    text.map(|text| point_from_pair(&source.name, &text, is_swapped))
                         .transpose()?
                 }
-                None => of_columns(&source, row)?,
+                None => point_from_columns(&source, row)?,
             };
             match place {
                 Some(at) => fields[at].1 = value,
@@ -104,8 +104,10 @@ impl Shape {
         if !self.geo.is_empty() {
             return self.geo.clone();
         }
-        let wants_location =
-            row.get(LOCATION).is_none() && self.attributes(LOCATION).any(|it| it.kind == Kind::Geo);
+        let wants_location = row.get(LOCATION).is_none()
+            && self
+                .attributes(LOCATION)
+                .any(|it| it.kind == AttributeKind::Geo);
         let pair = pair_of_columns(row.0.iter().map(|(name, _)| name.as_str()));
         let pair = pair.filter(|_| wants_location);
         let source = |pair: [&str; 2]| GeoSource {
@@ -123,20 +125,20 @@ impl Shape {
     fn text(&self, name: &str, cell: &Cell) -> Result<String, String> {
         let attribute = self.attributes(name).next();
         Ok(match (cell, attribute.map(|it| &it.kind)) {
-            (Cell::Nested(json) | Cell::Text(json), Some(Kind::Tag { separator, .. }))
+            (Cell::Nested(json) | Cell::Text(json), Some(AttributeKind::Tag { separator, .. }))
                 if json.starts_with('[') =>
             {
                 tags(json, *separator).unwrap_or_else(|| json.clone())
             }
-            (Cell::Nested(json), Some(Kind::Geo)) => {
+            (Cell::Nested(json), Some(AttributeKind::Geo)) => {
                 pair_of_json(json).unwrap_or_else(|| json.clone())
             }
             (Cell::Nested(text), _) => text.clone(),
-            (Cell::Text(text), Some(kind @ (Kind::Numeric | Kind::Boolean))) => {
+            (Cell::Text(text), Some(kind @ (AttributeKind::Numeric | AttributeKind::Boolean))) => {
                 let is_fit = attribute.is_none_or(|it| read_bytes(it, text.as_bytes()).is_ok());
                 let plain = match kind {
-                    Kind::Numeric => plain_number(text),
-                    _ => truth(text).map(str::to_owned),
+                    AttributeKind::Numeric => normalize_number(text),
+                    _ => parse_boolean(text).map(str::to_owned),
                 };
                 plain.filter(|_| !is_fit).unwrap_or_else(|| text.clone())
             }
@@ -152,16 +154,16 @@ impl Shape {
         for attribute in self.attributes(name) {
             if read_bytes(attribute, value.as_bytes()).is_err() {
                 let shown: String = value.chars().take(60).collect();
-                let wanted = match attribute.kind {
-                    Kind::Numeric => "a number",
-                    Kind::Geo => "a point, which is longitude,latitude",
-                    Kind::Timestamp => {
+                let selected = match attribute.kind {
+                    AttributeKind::Numeric => "a number",
+                    AttributeKind::Geo => "a point, which is longitude,latitude",
+                    AttributeKind::Timestamp => {
                         "an instant, which is a date such as 2024-02-29T12:30Z or seconds since 1970"
                     }
                     _ => "true or false",
                 };
                 return Err(format!(
-                    "column {name:?} has {shown:?}, and the space wants {wanted} there ({} {})",
+                    "column {name:?} has {shown:?}, and the space wants {selected} there ({} {})",
                     attribute.name,
                     attribute.kind.name()
                 ));
@@ -197,16 +199,16 @@ fn pair_of_json(json: &str) -> Option<String> {
 }
 
 /// Normalizes a formatted number: `$1,234.50`, `85%`, `120 €`.
-pub fn plain_number(text: &str) -> Option<String> {
+pub fn normalize_number(text: &str) -> Option<String> {
     let marks = ['$', '€', '£', '¥', '%', ' ', '\u{a0}'];
     let bare = text.trim_matches(marks);
     let (sign, bare) = match bare.strip_prefix('-') {
         Some(rest) => ("-", rest.trim_start_matches(marks)),
         None => ("", bare),
     };
-    let (whole, fraction) = bare.split_once('.').unwrap_or((bare, ""));
+    let (integer, fraction) = bare.split_once('.').unwrap_or((bare, ""));
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-    let mut groups = whole.split(',');
+    let mut groups = integer.split(',');
     let first = groups.next().filter(|first| is_digits(first))?;
     let mut out = format!("{sign}{first}");
     let mut is_first_short = first.len() <= 3;
@@ -226,7 +228,7 @@ pub fn plain_number(text: &str) -> Option<String> {
 }
 
 /// Normalizes other spellings of a boolean.
-pub fn truth(text: &str) -> Option<&'static str> {
+pub fn parse_boolean(text: &str) -> Option<&'static str> {
     match text.to_ascii_lowercase().as_str() {
         "t" | "yes" | "y" | "true" => Some("true"),
         "f" | "no" | "n" | "false" => Some("false"),
@@ -235,15 +237,15 @@ pub fn truth(text: &str) -> Option<&'static str> {
 }
 
 /// Parses two numbers with a comma between them.
-pub fn pair(text: &str) -> Option<[f64; 2]> {
+pub fn parse_pair(text: &str) -> Option<[f64; 2]> {
     let bare = text.trim().trim_start_matches(['(', '[']);
     let (first, second) = bare.trim_end_matches([')', ']']).split_once(',')?;
     let number = |text: &str| text.trim().parse().ok().filter(|it: &f64| it.is_finite());
     Some([number(first)?, number(second)?])
 }
 
-fn of_pair(name: &str, text: &str, is_swapped: bool) -> Result<String, String> {
-    let [first, second] = pair(text)
+fn point_from_pair(name: &str, text: &str, is_swapped: bool) -> Result<String, String> {
+    let [first, second] = parse_pair(text)
         .ok_or_else(|| format!("column {name:?} has {text:?}, which is no pair of numbers"))?;
     Ok(if is_swapped {
         format!("{second},{first}")
@@ -252,7 +254,7 @@ fn of_pair(name: &str, text: &str, is_swapped: bool) -> Result<String, String> {
     })
 }
 
-fn of_columns(source: &GeoSource, row: &Row) -> Result<Option<String>, String> {
+fn point_from_columns(source: &GeoSource, row: &Row) -> Result<Option<String>, String> {
     let [lat, lon] = &source.parts;
     for name in [lat, lon] {
         if row.get(name).is_none() {
@@ -272,10 +274,10 @@ fn of_columns(source: &GeoSource, row: &Row) -> Result<Option<String>, String> {
 mod tests {
     use super::*;
 
-    fn shape(schema: &str, geo: &[&str]) -> Shape {
+    fn shape(schema: &str, geo: &[&str]) -> ObjectShape {
         let words = ["s", "SCHEMA"].into_iter().chain(schema.split(' '));
         let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
-        Shape {
+        ObjectShape {
             definition: Definition::parse_create(&words).unwrap(),
             prefix: String::new(),
             geo: geo.iter().map(|it| it.parse().unwrap()).collect(),
@@ -285,7 +287,7 @@ mod tests {
     #[track_caller]
     fn check(schema: &str, geo: &[&str], row: &str, expected: &str) {
         let row = Row::parse(row.as_bytes()).unwrap();
-        let told = match shape(schema, geo).fields(&row) {
+        let text = match shape(schema, geo).fields(&row) {
             Ok(fields) => {
                 let fields = fields.into_iter().map(|(name, value)| {
                     let value = value.unwrap_or_else(|| "-".to_owned());
@@ -295,11 +297,11 @@ mod tests {
             }
             Err(why) => why,
         };
-        assert_eq!(told, expected);
+        assert_eq!(text, expected);
     }
 
     #[test]
-    fn fields_are_as_their_attributes_want_them() {
+    fn fields_are_converted_for_their_attributes() {
         let row =
             r#"{"price":"$1,234.50","rate":"85%","pool":"t","tags":["a","b"],"x":null,"y":[1]}"#;
         check(
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_its_column() {
+    fn an_invalid_value_is_reported_with_its_column() {
         check(
             "price NUMERIC",
             &[],
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn points_come_of_two_columns_or_of_one_in_either_order() {
+    fn points_are_read_from_two_columns_or_one_in_either_order() {
         let two = r#"{"lat":"41.9","lon":"12.5"}"#;
         check(
             "location GEO",
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people_are_read_and_others_are_not() {
+    fn formatted_numbers_are_parsed_and_others_rejected() {
         for (text, plain) in [
             ("$54.00", Some("54.00")),
             ("1,234,567", Some("1234567")),
@@ -369,7 +371,7 @@ mod tests {
             ("", None),
             ("abc", None),
         ] {
-            assert_eq!(plain_number(text).as_deref(), plain, "{text}");
+            assert_eq!(normalize_number(text).as_deref(), plain, "{text}");
         }
     }
 }

@@ -16,12 +16,12 @@ use std::str::FromStr;
 
 use larder_space::base::instant;
 
-use super::object::{LOCATION, pair, pair_of_columns, plain_number, truth};
+use super::object::{LOCATION, normalize_number, pair_of_columns, parse_boolean, parse_pair};
 use super::row::{Cell, Row};
 
 /// The types of `--type`, including the absence of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Type {
+pub enum AttributeType {
     Tag,
     Numeric,
     Text,
@@ -31,18 +31,18 @@ pub enum Type {
     None,
 }
 
-impl FromStr for Type {
+impl FromStr for AttributeType {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Type, String> {
+    fn from_str(text: &str) -> Result<AttributeType, String> {
         Ok(match text.to_ascii_lowercase().as_str() {
-            "tag" => Type::Tag,
-            "numeric" => Type::Numeric,
-            "text" => Type::Text,
-            "geo" => Type::Geo,
-            "timestamp" => Type::Timestamp,
-            "boolean" => Type::Boolean,
-            "none" => Type::None,
+            "tag" => AttributeType::Tag,
+            "numeric" => AttributeType::Numeric,
+            "text" => AttributeType::Text,
+            "geo" => AttributeType::Geo,
+            "timestamp" => AttributeType::Timestamp,
+            "boolean" => AttributeType::Boolean,
+            "none" => AttributeType::None,
             _ => {
                 return Err(format!(
                     "{text:?} is no type; use tag, numeric, text, geo, timestamp, boolean or none"
@@ -52,16 +52,16 @@ impl FromStr for Type {
     }
 }
 
-impl Type {
+impl AttributeType {
     fn word(self) -> &'static str {
         match self {
-            Type::Tag => "TAG",
-            Type::Numeric => "NUMERIC",
-            Type::Text => "TEXT",
-            Type::Geo => "GEO",
-            Type::Timestamp => "TIMESTAMP",
-            Type::Boolean => "BOOLEAN",
-            Type::None => "",
+            AttributeType::Tag => "TAG",
+            AttributeType::Numeric => "NUMERIC",
+            AttributeType::Text => "TEXT",
+            AttributeType::Geo => "GEO",
+            AttributeType::Timestamp => "TIMESTAMP",
+            AttributeType::Boolean => "BOOLEAN",
+            AttributeType::None => "",
         }
     }
 }
@@ -75,18 +75,18 @@ pub struct Proposal {
 
 /// Statistics of a column.
 #[derive(Default)]
-struct Seen {
+struct ColumnStats {
     values: usize,
     numbers: usize,
     /// Numbers that begin with 0 and have more digits before the point.
     codes: usize,
     dates: usize,
-    truths: usize,
+    booleans: usize,
     pairs: usize,
     words: usize,
     lists: usize,
     /// One flag each for `|`, `;` and `,`: true if the column's texts contain it.
-    holds: [bool; 3],
+    has_separator: [bool; 3],
     distinct: HashSet<String>,
 }
 
@@ -97,15 +97,15 @@ pub fn propose(
     prefix: &str,
     rows: &[Row],
     keys: &[&str],
-    types: &[(String, Type)],
+    types: &[(String, AttributeType)],
     geo: &[String],
 ) -> Result<Proposal, String> {
     let mut columns: Vec<&str> = Vec::new();
-    let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, ColumnStats> = BTreeMap::new();
     for (column, cell) in rows.iter().flat_map(|row| &row.0) {
         let entry = seen.entry(column).or_insert_with(|| {
             columns.push(column);
-            Seen::default()
+            ColumnStats::default()
         });
         entry.add(cell);
     }
@@ -119,37 +119,37 @@ pub fn propose(
         ));
     }
     let mut proposal = Proposal::default();
-    let mut attributes: Vec<(&str, Type)> = Vec::new();
+    let mut attributes: Vec<(&str, AttributeType)> = Vec::new();
     for column in &columns {
-        let told = types.iter().find(|(name, _)| name == column);
+        let requested = types.iter().find(|(name, _)| name == column);
         let own = &seen[column];
-        let kind = match told {
-            Some((_, told)) => *told,
-            None if geo.iter().any(|name| name == column) => Type::Geo,
-            None if keys.contains(column) || own.values == 0 => Type::None,
+        let kind = match requested {
+            Some((_, requested)) => *requested,
+            None if geo.iter().any(|name| name == column) => AttributeType::Geo,
+            None if keys.contains(column) || own.values == 0 => AttributeType::None,
             None if own.pairs == own.values => {
                 proposal.notes.push(format!(
-                    "column {column:?} holds pairs of numbers: with --geo '{column}=lat,lon' (or lon,lat) it is searched by distance"
+                    "column {column:?} contains pairs of numbers: to search it by distance, pass --geo '{column}=lat,lon' (or lon,lat)"
                 ));
-                Type::None
+                AttributeType::None
             }
             None => own.kind(),
         };
-        if kind != Type::None {
+        if kind != AttributeType::None {
             attributes.push((column, kind));
         }
     }
     for made in geo.iter().filter(|name| !columns.contains(&&***name)) {
-        attributes.push((made, Type::Geo));
+        attributes.push((made, AttributeType::Geo));
     }
     let pair = pair_of_columns(columns.iter().copied());
     if let Some(pair) = pair
         && geo.is_empty()
         && !columns.contains(&LOCATION)
     {
-        let is_told = |column: &str| types.iter().any(|(name, _)| name == column);
-        attributes.retain(|(column, _)| !pair.contains(column) || is_told(column));
-        attributes.push((LOCATION, Type::Geo));
+        let is_typed = |column: &str| types.iter().any(|(name, _)| name == column);
+        attributes.retain(|(column, _)| !pair.contains(column) || is_typed(column));
+        attributes.push((LOCATION, AttributeType::Geo));
     }
     if attributes.is_empty() {
         return Err("no column has anything to search by".to_owned());
@@ -165,8 +165,8 @@ pub fn propose(
         }
         arguments.push(kind.word().to_owned());
         let own = seen.get(column);
-        if kind == Type::Tag
-            && let Some(separator) = own.and_then(Seen::separator)
+        if kind == AttributeType::Tag
+            && let Some(separator) = own.and_then(ColumnStats::separator)
         {
             arguments.extend(["SEPARATOR".to_owned(), separator.to_owned()]);
         }
@@ -175,7 +175,7 @@ pub fn propose(
     Ok(proposal)
 }
 
-impl Seen {
+impl ColumnStats {
     fn add(&mut self, cell: &Cell) {
         let text = match cell {
             Cell::Null => return,
@@ -185,7 +185,7 @@ impl Seen {
                 self.lists += usize::from(list.is_ok());
                 let tags = list.unwrap_or_default();
                 let mut tags = tags.iter().filter_map(|tag| tag.as_str());
-                self.holds[2] |= tags.any(|tag| tag.contains(','));
+                self.has_separator[2] |= tags.any(|tag| tag.contains(','));
                 return;
             }
             Cell::Text(text) if text.is_empty() => return,
@@ -197,17 +197,17 @@ impl Seen {
         self.values += 1;
         let number = match text.parse::<f64>() {
             Ok(number) => number.is_finite(),
-            Err(_) => plain_number(text).is_some(),
+            Err(_) => normalize_number(text).is_some(),
         };
         let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
         let is_code = digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit();
         self.numbers += usize::from(number);
         self.codes += usize::from(is_code);
         self.dates += usize::from(!number && instant::parse(text.as_bytes()).is_some());
-        self.truths += usize::from(truth(text).is_some());
-        self.pairs += usize::from(!number && pair(text).is_some());
+        self.booleans += usize::from(parse_boolean(text).is_some());
+        self.pairs += usize::from(!number && parse_pair(text).is_some());
         self.words += text.split_whitespace().count();
-        for (holds, separator) in self.holds.iter_mut().zip(['|', ';', ',']) {
+        for (holds, separator) in self.has_separator.iter_mut().zip(['|', ';', ',']) {
             *holds |= text.contains(separator);
         }
         self.distinct.insert(text.clone());
@@ -215,7 +215,7 @@ impl Seen {
 
     /// Returns the separator of tags, unless it is a comma. Texts with `|` or `;` are lists; a comma is part of a text.
     fn separator(&self) -> Option<&'static str> {
-        match self.holds {
+        match self.has_separator {
             [true, ..] => Some("|"),
             [_, true, _] => Some(";"),
             [_, _, true] => Some("|"),
@@ -223,23 +223,23 @@ impl Seen {
         }
     }
 
-    fn kind(&self) -> Type {
+    fn kind(&self) -> AttributeType {
         let all = |count: usize| count == self.values;
-        if all(self.truths) {
-            return Type::Boolean;
+        if all(self.booleans) {
+            return AttributeType::Boolean;
         }
         if all(self.numbers) && self.codes == 0 {
-            return Type::Numeric;
+            return AttributeType::Numeric;
         }
         if all(self.dates) {
-            return Type::Timestamp;
+            return AttributeType::Timestamp;
         }
         let is_varied = self.distinct.len() * 2 > self.values;
         let is_wordy = self.words > self.values * 3 / 2;
         if self.lists == 0 && is_wordy && (is_varied || self.words > self.values * 8) {
-            Type::Text
+            AttributeType::Text
         } else {
-            Type::Tag
+            AttributeType::Tag
         }
     }
 }
@@ -248,7 +248,7 @@ impl Seen {
 fn alias(column: &str, taken: &mut HashSet<String>) -> String {
     let mut name = String::new();
     for c in column.chars() {
-        match plain(c) {
+        match to_ascii(c) {
             Some(c) => name.push(c),
             None if name.ends_with('_') || name.is_empty() => {}
             None => name.push('_'),
@@ -259,7 +259,7 @@ fn alias(column: &str, taken: &mut HashSet<String>) -> String {
         name.insert_str(0, "column_");
     }
     // A name that is usable as it is stays unchanged.
-    if column.chars().all(|c| plain(c) == Some(c))
+    if column.chars().all(|c| to_ascii(c) == Some(c))
         && column.starts_with(|c: char| !c.is_ascii_digit())
     {
         name = column.to_owned();
@@ -273,7 +273,7 @@ fn alias(column: &str, taken: &mut HashSet<String>) -> String {
     tried
 }
 
-fn plain(c: char) -> Option<char> {
+fn to_ascii(c: char) -> Option<char> {
     Some(match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => c,
         'à' | 'á' | 'â' | 'ä' | 'ã' | 'å' => 'a',
@@ -297,20 +297,20 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(rows: &[&str], types: &[(&str, Type)], geo: &[&str], expected: &str) {
+    fn check(rows: &[&str], types: &[(&str, AttributeType)], geo: &[&str], expected: &str) {
         let rows: Vec<Row> = rows
             .iter()
             .map(|row| Row::parse(row.as_bytes()).unwrap())
             .collect();
         let types: Vec<_> = types.iter().map(|(c, t)| ((*c).to_owned(), *t)).collect();
         let geo: Vec<String> = geo.iter().map(|it| (*it).to_owned()).collect();
-        let told = propose("h", "h:", &rows, &["id"], &types, &geo);
-        let told = told.map(|it| crate::space::info::typed(&it.arguments));
-        assert_eq!(told.unwrap_or_else(|why| why), expected);
+        let text = propose("h", "h:", &rows, &["id"], &types, &geo);
+        let text = text.map(|it| crate::space::info::quote_arguments(&it.arguments));
+        assert_eq!(text.unwrap_or_else(|why| why), expected);
     }
 
     #[test]
-    fn attributes_are_what_the_rows_hold() {
+    fn attribute_types_follow_the_rows() {
         let rows = [
             r#"{"id":1,"city":"Rome","price":"$1,200.00","zip":"00118","open":"t","since":"2011-05-01","about":"A quiet house near the old market","empty":null,"tags":["a","b"],"more":"[\"a, b\"]"}"#,
             r#"{"id":2,"city":"Oslo","price":"80","zip":"0150","open":"f","since":"2012-06-02","about":"Rooms with a view of the harbour","empty":null,"tags":[],"more":"x"}"#,
@@ -324,13 +324,13 @@ mod tests {
         check(
             &rows,
             &[
-                ("about", Type::None),
-                ("city", Type::Text),
-                ("since", Type::None),
-                ("tags", Type::None),
-                ("more", Type::None),
-                ("zip", Type::None),
-                ("open", Type::None),
+                ("about", AttributeType::None),
+                ("city", AttributeType::Text),
+                ("since", AttributeType::None),
+                ("tags", AttributeType::None),
+                ("more", AttributeType::None),
+                ("zip", AttributeType::None),
+                ("open", AttributeType::None),
             ],
             &[],
             "h PREFIX 1 h: SCHEMA city TEXT price NUMERIC",
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_and_names_made_fit_for_queries() {
+    fn points_are_found_and_names_are_valid_in_queries() {
         check(
             &[r#"{"NOM COMMERCIAL":"A, b","latitude":1.5,"longitude":2.5,"2":"x","é":"z"}"#],
             &[],
@@ -355,7 +355,7 @@ mod tests {
         );
         check(
             &pairs,
-            &[("street", Type::Tag)],
+            &[("street", AttributeType::Tag)],
             &[],
             "--type street: there is no such column; the columns are at, n",
         );

@@ -123,7 +123,7 @@ impl Row {
                 Cell::Text(text) | Cell::Nested(text) => text,
             };
             let bad = |why: &dyn fmt::Display| -> SinkError {
-                format!("column {name} is not as `larder space dump` writes it: {why}").into()
+                format!("column {name} is not in the format of `larder space dump`: {why}").into()
             };
             match name.as_str() {
                 KEY => extra.key = Some(text.into_bytes()),
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_texts_as_they_are_written() {
+    fn cells_keep_their_source_text() {
         let row = Row::parse(br#"{"a":"x\n","b":1.50,"c":null,"d":[1, 2],"e":true}"#).unwrap();
         let text = |text: &str| Cell::Text(text.to_owned());
         assert_eq!(row.get("a"), Some(&text("x\n")));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dump_says_beside_the_fields_is_taken_out() {
+    fn dump_columns_that_are_not_fields_are_extracted() {
         let json = br#"{"__key":"h:1","city":"Rome","__fields":"{\"a\":\"\"}","__bytes":"{\"b\":\"/w==\"}","__expires_at":"17"}"#;
         let mut row = Row::parse(json).unwrap();
         let extra = row.take_extra().unwrap();

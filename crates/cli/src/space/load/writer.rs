@@ -25,16 +25,16 @@ const TRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The commands that write one object, in order.
-pub struct Object {
+pub struct ObjectWrite {
     pub seq: u64,
     pub commands: Vec<Vec<Vec<u8>>>,
     bytes: usize,
 }
 
-impl Object {
-    pub fn new(seq: u64, commands: Vec<Vec<Vec<u8>>>) -> Object {
+impl ObjectWrite {
+    pub fn new(seq: u64, commands: Vec<Vec<Vec<u8>>>) -> ObjectWrite {
         let bytes = commands.iter().flatten().map(Vec::len).sum();
-        Object {
+        ObjectWrite {
             seq,
             commands,
             bytes,
@@ -44,14 +44,14 @@ impl Object {
 
 /// The outcome of the writes so far.
 #[derive(Default)]
-pub struct Written {
+pub struct WriteOutcome {
     pub objects: AtomicU64,
     has_failed: AtomicBool,
     /// The first error of each row.
     failed: Mutex<Vec<(u64, Error)>>,
 }
 
-impl Written {
+impl WriteOutcome {
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
@@ -74,14 +74,14 @@ impl Written {
 
 /// Accepts objects and passes them to the threads, which end when it is dropped.
 pub struct Writer<'scope> {
-    lanes: Vec<Lane<'scope>>,
+    lanes: Vec<WriterThread<'scope>>,
     hasher: BuildHasherDefault<DefaultHasher>,
 }
 
-struct Lane<'scope> {
-    batch: Vec<Object>,
+struct WriterThread<'scope> {
+    batch: Vec<ObjectWrite>,
     bytes: usize,
-    batches: SyncSender<Vec<Object>>,
+    batches: SyncSender<Vec<ObjectWrite>>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
 
@@ -89,11 +89,11 @@ impl<'scope> Writer<'scope> {
     pub fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
         nodes: &'scope Nodes,
-        written: &'scope Written,
+        written: &'scope WriteOutcome,
     ) -> Writer<'scope> {
         let lanes = (0..THREADS).map(|_| {
             let (batches, given) = sync_channel(1);
-            Lane {
+            WriterThread {
                 batch: Vec::new(),
                 bytes: 0,
                 batches,
@@ -107,7 +107,7 @@ impl<'scope> Writer<'scope> {
     }
 
     /// Queues an object. Waits while one batch of the key's thread is in flight and another is full.
-    pub fn put(&mut self, key: &[u8], object: Object) {
+    pub fn put(&mut self, key: &[u8], object: ObjectWrite) {
         let lane = self.hasher.hash_one(key) % THREADS as u64;
         let lane = &mut self.lanes[lane as usize];
         lane.bytes += object.bytes;
@@ -131,7 +131,7 @@ impl<'scope> Writer<'scope> {
     }
 }
 
-impl Lane<'_> {
+impl WriterThread<'_> {
     fn flush(&mut self) {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
@@ -142,7 +142,7 @@ impl Lane<'_> {
     }
 }
 
-fn write_all(nodes: &Nodes, written: &Written, batches: Receiver<Vec<Object>>) {
+fn write_all(nodes: &Nodes, written: &WriteOutcome, batches: Receiver<Vec<ObjectWrite>>) {
     for batch in batches {
         if !interrupt::is_interrupted() {
             write(nodes, written, &batch);
@@ -150,7 +150,7 @@ fn write_all(nodes: &Nodes, written: &Written, batches: Receiver<Vec<Object>>) {
     }
 }
 
-fn write(nodes: &Nodes, written: &Written, batch: &[Object]) {
+fn write(nodes: &Nodes, written: &WriteOutcome, batch: &[ObjectWrite]) {
     let commands: Vec<(u64, Vec<&[u8]>)> = batch
         .iter()
         .flat_map(|object| {

@@ -4,8 +4,8 @@
 //! ```text
 //!  post ──► the current member ──► answered ───────────────────────────► done
 //!              ▲        │
-//!              │        └─ rejected, broken, or silent for `patience`: the next member becomes current
-//!              └─ after a round of all members: patience doubles, a short pause; until `tried_for` has passed
+//!              │        └─ rejected, broken, or silent for `attempt_timeout`: the next member becomes current
+//!              └─ after a round of all members: attempt_timeout doubles, a short pause; until `request_timeout` has passed
 //! ```
 //!
 //! Timeouts are short because a member whose leader has died holds a change for 7 seconds before it reports failure, while a new
@@ -36,16 +36,16 @@ use super::wire::{Login, Token};
 use crate::coordination::Error;
 
 /// The timeout of the first attempt.
-const PATIENCE_FIRST: Duration = Duration::from_millis(200);
-const PATIENCE_LAST: Duration = Duration::from_secs(2);
+const ATTEMPT_TIMEOUT_FIRST: Duration = Duration::from_millis(200);
+const ATTEMPT_TIMEOUT_MAX: Duration = Duration::from_secs(2);
 /// No attempt is started with less time left than this.
-const TRY_LEAST: Duration = Duration::from_millis(20);
+const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(20);
 /// The default total time for one request.
-const TRIED_FOR: Duration = Duration::from_secs(4);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
-const PAUSE_LAST: Duration = Duration::from_millis(400);
+const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// The timeout for the start of a stream.
-const STREAM_BEGINS: Duration = Duration::from_secs(2);
+const STREAM_START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of idle connections per member.
 const IDLE_MAX: usize = 2;
 /// etcd's default port.
@@ -64,7 +64,7 @@ pub enum Failure {
 
 type Sender = SendRequest<Full<Bytes>>;
 
-struct Member {
+struct EtcdMember {
     url: String,
     host: String,
     port: u16,
@@ -73,8 +73,8 @@ struct Member {
     idle: Mutex<Vec<Sender>>,
 }
 
-pub struct Members {
-    members: Vec<Member>,
+pub struct EtcdMembers {
+    members: Vec<EtcdMember>,
     current: AtomicUsize,
     user: Option<(String, String)>,
     token: Mutex<Option<HeaderValue>>,
@@ -83,31 +83,34 @@ pub struct Members {
 }
 
 /// The failure of an attempt at one member.
-enum Miss {
+enum AttemptError {
     /// Try the next member. Contains a description.
-    Next(String),
+    TryNext(String),
     /// The token is missing or outdated.
-    Token(String),
+    InvalidToken(String),
     /// No member would answer differently.
     Final(Failure),
 }
 
-impl Members {
-    pub fn new(config: EtcdConfig) -> Result<Members, Error> {
-        let members = config.endpoints.iter().map(|url| Member::new(url, &config));
-        let members: Vec<Member> = members.collect::<Result<_, _>>()?;
+impl EtcdMembers {
+    pub fn new(config: EtcdConfig) -> Result<EtcdMembers, Error> {
+        let members = config
+            .endpoints
+            .iter()
+            .map(|url| EtcdMember::new(url, &config));
+        let members: Vec<EtcdMember> = members.collect::<Result<_, _>>()?;
         if members.is_empty() {
             return Err(Error::Refused(
                 "etcd: no address of a member is given".to_owned(),
             ));
         }
-        Ok(Members {
+        Ok(EtcdMembers {
             current: AtomicUsize::new(config.first % members.len()),
             members,
             user: config.user,
             token: Mutex::new(None),
             requests: AtomicU64::new(0),
-            tried_for: config.tried_for.unwrap_or(TRIED_FOR),
+            tried_for: config.request_timeout.unwrap_or(REQUEST_TIMEOUT),
         })
     }
 
@@ -119,56 +122,57 @@ impl Members {
     pub async fn post(&self, path: &str, body: &Value) -> Result<Bytes, Failure> {
         let body = Bytes::from(body.to_string());
         let end = Instant::now() + self.tried_for;
-        let (mut patience, mut pause) = (PATIENCE_FIRST, PAUSE_FIRST);
-        let mut whys = vec![None; self.members.len()];
-        let (mut may_be_done, mut logins) = (false, 0);
+        let (mut attempt_timeout, mut pause) = (ATTEMPT_TIMEOUT_FIRST, PAUSE_FIRST);
+        let mut failures = vec![None; self.members.len()];
+        let (mut may_be_executed, mut logins) = (false, 0);
         loop {
             for _ in 0..self.members.len() {
                 let at = self.current();
                 let left = end.saturating_duration_since(Instant::now());
-                if left < TRY_LEAST {
-                    return Err(self.gave_up(&whys, may_be_done));
+                if left < ATTEMPT_TIMEOUT_MIN {
+                    return Err(self.timeout_failure(&failures, may_be_executed));
                 }
-                let patience = patience.min(left);
+                let attempt_timeout = attempt_timeout.min(left);
                 let mut sent = false;
-                let tried = timeout(patience, self.exchange(at, path, &body, &mut sent)).await;
-                let missed = tried.unwrap_or_else(|_| {
-                    Err(Miss::Next(format!(
+                let attempt =
+                    timeout(attempt_timeout, self.attempt(at, path, &body, &mut sent)).await;
+                let outcome = attempt.unwrap_or_else(|_| {
+                    Err(AttemptError::TryNext(format!(
                         "no answer in {:.1} s",
-                        patience.as_secs_f64()
+                        attempt_timeout.as_secs_f64()
                     )))
                 });
-                match missed {
+                match outcome {
                     Ok(answer) => return Ok(answer),
-                    Err(Miss::Final(Failure::Refused(why) | Failure::NotDone(why)))
-                        if may_be_done =>
+                    Err(AttemptError::Final(Failure::Refused(why) | Failure::NotDone(why)))
+                        if may_be_executed =>
                     {
                         return Err(Failure::Unknown(format!(
                             "etcd {}: {why}",
                             self.members[at].url
                         )));
                     }
-                    Err(Miss::Final(failure)) => return Err(failure),
-                    Err(Miss::Token(why)) if logins == LOGINS_MAX => {
+                    Err(AttemptError::Final(failure)) => return Err(failure),
+                    Err(AttemptError::InvalidToken(why)) if logins == LOGINS_MAX => {
                         return Err(Failure::Refused(format!(
                             "etcd {}: {why}",
                             self.members[at].url
                         )));
                     }
-                    Err(Miss::Token(_)) => {
+                    Err(AttemptError::InvalidToken(_)) => {
                         logins += 1;
                         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     }
-                    Err(Miss::Next(why)) => {
-                        may_be_done |= sent;
-                        whys[at] = Some(why);
-                        self.leave(at);
+                    Err(AttemptError::TryNext(why)) => {
+                        may_be_executed |= sent;
+                        failures[at] = Some(why);
+                        self.advance_from(at);
                     }
                 }
             }
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_LAST);
-            patience = (patience * 2).min(PATIENCE_LAST);
+            pause = (pause * 2).min(PAUSE_MAX);
+            attempt_timeout = (attempt_timeout * 2).min(ATTEMPT_TIMEOUT_MAX);
         }
     }
 
@@ -176,7 +180,7 @@ impl Members {
     pub async fn stream(&self, path: &str, body: &Value) -> Option<Incoming> {
         let at = self.current();
         let body = Bytes::from(body.to_string());
-        let begun = timeout(STREAM_BEGINS, async {
+        let begun = timeout(STREAM_START_TIMEOUT, async {
             let token = self.token(at).await.ok()?;
             let mut sender = self.members[at].connect().await.ok()?;
             let response = self.send(at, &mut sender, path, body, token).await.ok()?;
@@ -184,7 +188,7 @@ impl Members {
         });
         let begun = begun.await.ok().flatten();
         if begun.is_none() {
-            self.leave(at);
+            self.advance_from(at);
         }
         begun
     }
@@ -194,48 +198,49 @@ impl Members {
     }
 
     /// Makes the next member current, unless another task has already done so.
-    fn leave(&self, at: usize) {
+    fn advance_from(&self, at: usize) {
         let next = (at + 1) % self.members.len();
         let _ = self
             .current
             .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    fn gave_up(&self, whys: &[Option<String>], may_be_done: bool) -> Failure {
-        let each =
-            self.members.iter().zip(whys).filter_map(|(member, why)| {
-                why.as_ref().map(|why| format!("{}: {why}", member.url))
-            });
+    fn timeout_failure(&self, failures: &[Option<String>], may_be_executed: bool) -> Failure {
+        let each = self
+            .members
+            .iter()
+            .zip(failures)
+            .filter_map(|(member, why)| why.as_ref().map(|why| format!("{}: {why}", member.url)));
         let each: Vec<String> = each.collect();
         let why = format!(
             "etcd did not answer within {} s ({})",
             self.tried_for.as_secs_f64(),
             each.join("; ")
         );
-        if may_be_done {
+        if may_be_executed {
             Failure::Unknown(why)
         } else {
             Failure::NotDone(why)
         }
     }
 
-    async fn exchange(
+    async fn attempt(
         &self,
         at: usize,
         path: &str,
         body: &Bytes,
         sent: &mut bool,
-    ) -> Result<Bytes, Miss> {
+    ) -> Result<Bytes, AttemptError> {
         let token = self.token(at).await?;
         let mut sender = self.members[at].sender().await?;
         *sent = true;
         let sending = self.send(at, &mut sender, path, body.clone(), token);
-        let (status, answer) = whole(sending.await?).await?;
-        self.members[at].keep(sender);
+        let (status, answer) = read_response(sending.await?).await?;
+        self.members[at].return_idle(sender);
         if status == StatusCode::OK && !answer.starts_with(b"{\"error\"") {
             Ok(answer)
         } else {
-            Err(refusal(status, &answer))
+            Err(classify_error(status, &answer))
         }
     }
 
@@ -246,12 +251,12 @@ impl Members {
         path: &str,
         body: Bytes,
         token: Option<HeaderValue>,
-    ) -> Result<Response<Incoming>, Miss> {
+    ) -> Result<Response<Incoming>, AttemptError> {
         let mut request = Request::post(format!("/v3/{path}"))
             .header(HOST, &self.members[at].authority)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(body))
-            .map_err(|error| Miss::Final(Failure::Refused(error.to_string())))?;
+            .map_err(|error| AttemptError::Final(Failure::Refused(error.to_string())))?;
         if let Some(token) = token {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
@@ -259,11 +264,11 @@ impl Members {
         sender
             .send_request(request)
             .await
-            .map_err(|error| broken(&error))
+            .map_err(|error| connection_error(&error))
     }
 
     /// Returns the authentication token, if a user is configured.
-    async fn token(&self, at: usize) -> Result<Option<HeaderValue>, Miss> {
+    async fn token(&self, at: usize) -> Result<Option<HeaderValue>, AttemptError> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
         };
@@ -275,34 +280,38 @@ impl Members {
         if known.is_some() {
             return Ok(known);
         }
-        let body = serde_json::to_vec(&Login { name, password }).expect("two texts");
+        let body =
+            serde_json::to_vec(&Login { name, password }).expect("strings are always serializable");
         let mut sender = self.members[at].sender().await?;
         let sending = self.send(at, &mut sender, "auth/authenticate", body.into(), None);
-        let (status, answer) = whole(sending.await?).await?;
+        let (status, answer) = read_response(sending.await?).await?;
         if status != StatusCode::OK {
-            return Err(refusal(status, &answer));
+            return Err(classify_error(status, &answer));
         }
         let token: Token = serde_json::from_slice(&answer).unwrap_or_default();
         let token = HeaderValue::from_str(&token.token)
-            .map_err(|error| Miss::Next(format!("its token cannot be used: {error}")))?;
+            .map_err(|error| AttemptError::TryNext(format!("its token cannot be used: {error}")))?;
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
         Ok(Some(token))
     }
 }
 
 /// Reads a complete response.
-async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Miss> {
+async fn read_response(response: Response<Incoming>) -> Result<(StatusCode, Bytes), AttemptError> {
     let status = response.status();
     let body = response.into_body().collect().await;
-    Ok((status, body.map_err(|error| broken(&error))?.to_bytes()))
+    Ok((
+        status,
+        body.map_err(|error| connection_error(&error))?.to_bytes(),
+    ))
 }
 
-fn broken(error: &dyn std::error::Error) -> Miss {
-    Miss::Next(format!("the connection broke: {error}"))
+fn connection_error(error: &dyn std::error::Error) -> AttemptError {
+    AttemptError::TryNext(format!("the connection broke: {error}"))
 }
 
 /// Classifies an error response by its gRPC code.
-fn refusal(status: StatusCode, answer: &[u8]) -> Miss {
+fn classify_error(status: StatusCode, answer: &[u8]) -> AttemptError {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     // For a stream, the error is an object.
     let of_stream = &answer["error"];
@@ -311,12 +320,16 @@ fn refusal(status: StatusCode, answer: &[u8]) -> Miss {
         .or_else(|| of_stream["grpc_code"].as_u64());
     let text = of_stream.as_str().or_else(|| of_stream["message"].as_str());
     let text = text.map_or_else(|| format!("it answered {status}"), str::to_owned);
-    let refused = |text: String| Miss::Final(Failure::Refused(format!("etcd refuses: {text}")));
+    let refused = |text: String| {
+        AttemptError::Final(Failure::Refused(format!(
+            "etcd rejected the request: {text}"
+        )))
+    };
     match code {
-        Some(5) if text.contains("lease not found") => Miss::Final(Failure::NoLease),
-        Some(16) => Miss::Token(text),
+        Some(5) if text.contains("lease not found") => AttemptError::Final(Failure::NoLease),
+        Some(16) => AttemptError::InvalidToken(text),
         Some(3) if text.contains("user name is empty") || text.contains("auth store is old") => {
-            Miss::Token(text)
+            AttemptError::InvalidToken(text)
         }
         Some(8) if text.contains("space exceeded") => refused(format!(
             "{text}; compact and defragment etcd, then disarm its alarm"
@@ -325,12 +338,12 @@ fn refusal(status: StatusCode, answer: &[u8]) -> Miss {
         None if status == StatusCode::NOT_FOUND => {
             refused(format!("{text} to /v3/; larder needs etcd 3.4 or newer"))
         }
-        _ => Miss::Next(text),
+        _ => AttemptError::TryNext(text),
     }
 }
 
-impl Member {
-    fn new(url: &str, config: &EtcdConfig) -> Result<Member, Error> {
+impl EtcdMember {
+    fn new(url: &str, config: &EtcdConfig) -> Result<EtcdMember, Error> {
         let refused = |why: &str| Error::Refused(format!("etcd: the address {url:?} {why}"));
         let parsed =
             Url::parse(url).map_err(|error| refused(&format!("cannot be read: {error}")))?;
@@ -341,7 +354,9 @@ impl Member {
         };
         let has_more = !matches!(parsed.path(), "" | "/") || !parsed.username().is_empty();
         let (Some(host), false) = (parsed.host_str(), has_more) else {
-            return Err(refused("must be as http://HOST:2379, with nothing more"));
+            return Err(refused(
+                "must be like http://HOST:2379, without a path or a user",
+            ));
         };
         let host = host
             .trim_start_matches('[')
@@ -354,7 +369,7 @@ impl Member {
         } else {
             None
         };
-        Ok(Member {
+        Ok(EtcdMember {
             url: url.trim_end_matches('/').to_owned(),
             // The parser drops the port if it is the scheme's default.
             port: (url.trim_end_matches('/').rsplit_once(':'))
@@ -368,7 +383,7 @@ impl Member {
     }
 
     /// Returns an idle connection, or opens one.
-    async fn sender(&self) -> Result<Sender, Miss> {
+    async fn sender(&self) -> Result<Sender, AttemptError> {
         loop {
             let idle = self
                 .idle
@@ -387,15 +402,16 @@ impl Member {
         }
     }
 
-    fn keep(&self, sender: Sender) {
+    fn return_idle(&self, sender: Sender) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(sender);
         }
     }
 
-    async fn connect(&self) -> Result<Sender, Miss> {
-        let failed = |error: std::io::Error| Miss::Next(format!("cannot connect: {error}"));
+    async fn connect(&self) -> Result<Sender, AttemptError> {
+        let failed =
+            |error: std::io::Error| AttemptError::TryNext(format!("cannot connect: {error}"));
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
             .map_err(failed)?;
@@ -413,12 +429,12 @@ impl Member {
     }
 }
 
-async fn handshake<S>(stream: S) -> Result<Sender, Miss>
+async fn handshake<S>(stream: S) -> Result<Sender, AttemptError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = shaken.map_err(|error| broken(&error))?;
+    let (sender, connection) = shaken.map_err(|error| connection_error(&error))?;
     // The task ends when the sender is dropped or the member closes the connection.
     tokio::spawn(async move {
         let _ = connection.await;
@@ -431,9 +447,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_its_port_or_means_etcds_own() {
+    fn an_address_without_a_port_uses_the_default_port_of_etcd() {
         let port = |url: &str| {
-            let member = Member::new(url, &EtcdConfig::default()).expect("it can be used");
+            let member = EtcdMember::new(url, &EtcdConfig::default()).expect("it can be used");
             (member.host, member.port)
         };
         for (url, host, expected) in [
@@ -448,16 +464,16 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_what_another_member_may_answer() {
-        let said = |status: u16, answer: &str| match refusal(
+    fn final_errors_are_distinguished_from_retryable_errors() {
+        let describe = |status: u16, answer: &str| match classify_error(
             StatusCode::from_u16(status).expect("a status"),
             answer.as_bytes(),
         ) {
-            Miss::Next(why) => format!("next: {why}"),
-            Miss::Token(why) => format!("token: {why}"),
-            Miss::Final(Failure::NoLease) => "no lease".to_owned(),
-            Miss::Final(Failure::Refused(why)) => why,
-            Miss::Final(failure) => format!("{failure:?}"),
+            AttemptError::TryNext(why) => format!("next: {why}"),
+            AttemptError::InvalidToken(why) => format!("token: {why}"),
+            AttemptError::Final(Failure::NoLease) => "no lease".to_owned(),
+            AttemptError::Final(Failure::Refused(why)) => why,
+            AttemptError::Final(failure) => format!("{failure:?}"),
         };
         for (status, answer, expected) in [
             (
@@ -488,7 +504,7 @@ mod tests {
             (
                 403,
                 r#"{"error":"etcdserver: permission denied","code":7}"#,
-                "etcd refuses: etcdserver: permission denied",
+                "etcd rejected the request: etcdserver: permission denied",
             ),
             (
                 429,
@@ -498,11 +514,11 @@ mod tests {
             (
                 404,
                 "Not Found",
-                "etcd refuses: it answered 404 Not Found to /v3/; larder needs etcd 3.4 or newer",
+                "etcd rejected the request: it answered 404 Not Found to /v3/; larder needs etcd 3.4 or newer",
             ),
             (502, "<html>", "next: it answered 502 Bad Gateway"),
         ] {
-            assert_eq!(said(status, answer), expected);
+            assert_eq!(describe(status, answer), expected);
         }
     }
 }

@@ -24,12 +24,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Change, Coordination, Error, Freshness, Keys, LeaseId, Outcome, Recent, Request, Response,
-    Revision, Snapshot, Watched,
+    Change, Coordination, Error, Freshness, Keys, LeaseId, Outcome, RecentWrites, Request,
+    Response, Revision, Snapshot, WatchItem,
 };
-use http::{Failure, Members};
+use http::{EtcdMembers, Failure};
 pub use tls::TlsFiles;
-use wire::Names;
+use wire::KeyCodec;
 
 /// The addresses of etcd, and the credentials.
 #[derive(Clone, Default)]
@@ -44,7 +44,7 @@ pub struct EtcdConfig {
     /// The member to use first. Nodes choose different ones.
     pub first: usize,
     /// The total time for one request over all members; the default is 4 seconds.
-    pub tried_for: Option<Duration>,
+    pub request_timeout: Option<Duration>,
 }
 
 impl fmt::Debug for EtcdConfig {
@@ -60,8 +60,8 @@ impl fmt::Debug for EtcdConfig {
 }
 
 pub struct Etcd {
-    members: Arc<Members>,
-    names: Names,
+    members: Arc<EtcdMembers>,
+    keys_codec: KeyCodec,
 }
 
 impl Etcd {
@@ -70,9 +70,12 @@ impl Etcd {
     /// # Errors
     /// [`Error::Refused`] with the invalid part of the configuration.
     pub fn new(config: EtcdConfig) -> Result<Etcd, Error> {
-        let names = Names::new(config.prefix.clone())?;
-        let members = Arc::new(Members::new(config)?);
-        Ok(Etcd { members, names })
+        let keys_codec = KeyCodec::new(config.prefix.clone())?;
+        let members = Arc::new(EtcdMembers::new(config)?);
+        Ok(Etcd {
+            members,
+            keys_codec,
+        })
     }
 
     /// The number of requests sent so far, including failed attempts.
@@ -80,7 +83,7 @@ impl Etcd {
         self.members.requests()
     }
 
-    async fn ask<T: for<'a> Deserialize<'a>>(
+    async fn post_json<T: for<'a> Deserialize<'a>>(
         &self,
         path: &str,
         body: &Value,
@@ -92,12 +95,12 @@ impl Etcd {
     }
 
     async fn read(&self, keys: &Keys, freshness: Freshness) -> Result<Snapshot, Failure> {
-        let mut body = self.names.range(keys);
+        let mut body = self.keys_codec.range(keys);
         if freshness == Freshness::Any {
             body["serializable"] = true.into();
         }
-        let answer: wire::Range = self.ask("kv/range", &body).await?;
-        let entries = answer.kvs.into_iter().map(|kv| self.names.entry(kv));
+        let answer: wire::Range = self.post_json("kv/range", &body).await?;
+        let entries = answer.kvs.into_iter().map(|kv| self.keys_codec.entry(kv));
         Ok(Snapshot {
             revision: answer.header.revision(),
             entries: entries
@@ -106,16 +109,16 @@ impl Etcd {
         })
     }
 
-    async fn recent(&self, keys: &Keys, after: Revision) -> Result<Recent, Failure> {
-        let mut body = self.names.range(keys);
+    async fn recent(&self, keys: &Keys, after: Revision) -> Result<RecentWrites, Failure> {
+        let mut body = self.keys_codec.range(keys);
         body["keys_only"] = true.into();
         body["min_mod_revision"] = (after.0 + 1).to_string().into();
-        let answer: wire::Range = self.ask("kv/range", &body).await?;
+        let answer: wire::Range = self.post_json("kv/range", &body).await?;
         let written = answer.kvs.into_iter().map(|kv| {
-            let entry = self.names.entry(kv)?;
+            let entry = self.keys_codec.entry(kv)?;
             Ok((entry.key, entry.modified))
         });
-        Ok(Recent {
+        Ok(RecentWrites {
             revision: answer.header.revision(),
             count: answer.count,
             written: written
@@ -125,8 +128,12 @@ impl Etcd {
     }
 
     async fn change(&self, change: &Change) -> Result<Outcome, Failure> {
-        let answer: wire::Txn = self.ask("kv/txn", &self.names.txn(change)).await?;
-        self.names.outcome(change, answer).map_err(Failure::Unknown)
+        let answer: wire::Txn = self
+            .post_json("kv/txn", &self.keys_codec.txn(change))
+            .await?;
+        self.keys_codec
+            .outcome(change, answer)
+            .map_err(Failure::Unknown)
     }
 
     /// See the module's section on keepalives.
@@ -134,15 +141,15 @@ impl Etcd {
         const TRIES: usize = 3;
         let body = serde_json::json!({ "ID": lease.0.to_string() });
         for _ in 0..TRIES {
-            let renewed: wire::Streamed<wire::KeptAlive> =
-                self.ask("lease/keepalive", &body).await?;
+            let renewed: wire::StreamMessage<wire::LeaseKeepAlive> =
+                self.post_json("lease/keepalive", &body).await?;
             let renewed = renewed.result;
             if renewed.ttl <= 0 {
                 return Ok(None);
             }
-            let mut nothing = self.names.range(&Keys::one("map"));
+            let mut nothing = self.keys_codec.range(&Keys::one("map"));
             nothing["count_only"] = true.into();
-            let confirmed: wire::Range = self.ask("kv/range", &nothing).await?;
+            let confirmed: wire::Range = self.post_json("kv/range", &nothing).await?;
             if confirmed.header.raft_term == renewed.header.raft_term {
                 return Ok(Some(renewed.ttl.try_into().unwrap_or(u32::MAX)));
             }
@@ -157,13 +164,13 @@ impl Etcd {
             Request::Read { keys, freshness } => {
                 Ok(Response::Read(self.read(&keys, freshness).await?))
             }
-            Request::Recent { keys, after } => {
-                Ok(Response::Recent(self.recent(&keys, after).await?))
+            Request::RecentWrites { keys, after } => {
+                Ok(Response::RecentWrites(self.recent(&keys, after).await?))
             }
             Request::Change(change) => Ok(Response::Changed(self.change(&change).await?)),
             Request::Grant { ttl_seconds } => {
                 let body = serde_json::json!({ "TTL": ttl_seconds.to_string() });
-                let granted: wire::Granted = self.ask("lease/grant", &body).await?;
+                let granted: wire::LeaseGrant = self.post_json("lease/grant", &body).await?;
                 Ok(Response::Granted {
                     lease: LeaseId(granted.id),
                     ttl_seconds: granted.ttl.try_into().unwrap_or(0),
@@ -193,9 +200,7 @@ impl Coordination for Etcd {
                 .await
                 .map_err(|failure| match (failure, bound) {
                     (Failure::NoLease, Some(lease)) => Error::LeaseEnded(lease),
-                    (Failure::NoLease, None) => {
-                        Error::Refused("etcd knows no such lease".to_owned())
-                    }
+                    (Failure::NoLease, None) => Error::Refused("etcd has no such lease".to_owned()),
                     (Failure::Refused(why), _) => Error::Refused(why),
                     (Failure::NotDone(why), _) => Error::NotDone(why),
                     (Failure::Unknown(why), _) => Error::Unknown(why),
@@ -203,7 +208,7 @@ impl Coordination for Etcd {
         })
     }
 
-    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched> {
-        watch::watch(self.members.clone(), self.names.clone(), keys, after)
+    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, WatchItem> {
+        watch::watch(self.members.clone(), self.keys_codec.clone(), keys, after)
     }
 }

@@ -51,7 +51,10 @@ impl TlsFiles {
                         )
                     })
             }
-            _ => Err("a client's certificate and its key need each other".to_owned()),
+            _ => Err(
+                "a client certificate needs a key, and a key needs a certificate; configure both"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -70,7 +73,7 @@ impl TlsFiles {
             }
         }
         if roots.is_empty() {
-            Err("this system names no authorities; give the file of the one that signed etcd's certificate".to_owned())
+            Err("this system has no trusted certificate authorities; configure the file of the authority that signed etcd's certificate".to_owned())
         } else {
             Ok(roots)
         }
@@ -80,7 +83,7 @@ impl TlsFiles {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(none) if none.is_empty() => Err(format!("{} holds no certificate", path.display())),
+        Ok(none) if none.is_empty() => Err(format!("{} contains no certificate", path.display())),
         Ok(all) => Ok(all),
         Err(error) => Err(unreadable(path, &error)),
     }

@@ -9,27 +9,27 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::http::Members;
-use super::wire::{self, Names};
-use crate::coordination::{Event, Keys, Revision, Watched};
+use super::http::EtcdMembers;
+use super::wire::{self, KeyCodec};
+use crate::coordination::{KeyEvent, Keys, Revision, WatchItem};
 
 pub fn watch(
-    members: Arc<Members>,
-    names: Names,
+    members: Arc<EtcdMembers>,
+    keys_codec: KeyCodec,
     keys: &Keys,
     after: Revision,
-) -> BoxStream<'static, Watched> {
-    let mut create = names.range(keys);
+) -> BoxStream<'static, WatchItem> {
+    let mut create = keys_codec.range(keys);
     create["start_revision"] = (after.0 + 1).to_string().into();
     let request = json!({ "create_request": create });
     let opened = async move {
         let body = members.stream("watch", &request).await?;
-        Some(Lines {
+        Some(WatchLines {
             body,
-            names,
+            keys_codec,
             bytes: BytesMut::new(),
             searched: 0,
-            heard: VecDeque::new(),
+            items: VecDeque::new(),
         })
     };
     let lines = stream::once(opened);
@@ -37,28 +37,28 @@ pub fn watch(
     Box::pin(lines.flat_map(|lines| {
         stream::unfold(lines, |lines| async {
             let mut lines = lines?;
-            let heard = lines.next().await?;
-            let goes_on = heard != Watched::Compacted;
-            Some((heard, goes_on.then_some(lines)))
+            let items = lines.next().await?;
+            let continues = items != WatchItem::Compacted;
+            Some((items, continues.then_some(lines)))
         })
     }))
 }
 
-struct Lines {
+struct WatchLines {
     body: Incoming,
-    names: Names,
+    keys_codec: KeyCodec,
     bytes: BytesMut,
     /// Number of bytes already searched for the end of a line.
     searched: usize,
-    heard: VecDeque<Watched>,
+    items: VecDeque<WatchItem>,
 }
 
-impl Lines {
+impl WatchLines {
     /// Returns `None` when the watch ends: the connection broke, or etcd sent something unreadable.
-    async fn next(&mut self) -> Option<Watched> {
+    async fn next(&mut self) -> Option<WatchItem> {
         loop {
-            if let Some(heard) = self.heard.pop_front() {
-                return Some(heard);
+            if let Some(items) = self.items.pop_front() {
+                return Some(items);
             }
             let frame = self.body.frame().await?.ok()?;
             let Some(data) = frame.data_ref() else {
@@ -71,8 +71,8 @@ impl Lines {
             {
                 let line = self.bytes.split_to(self.searched + at + 1);
                 self.searched = 0;
-                let heard = self.read(&line)?;
-                self.heard.extend(heard);
+                let items = self.read(&line)?;
+                self.items.extend(items);
             }
             self.searched = self.bytes.len();
         }
@@ -80,14 +80,17 @@ impl Lines {
 
     /// Parses a line. The inner `None` is a line without events, such as the confirmation of the watch; the outer `None` ends the
     /// watch.
-    fn read(&self, line: &[u8]) -> Option<Option<Watched>> {
-        let line: wire::Streamed<wire::Watch> = serde_json::from_slice(line).ok()?;
-        let told = line.result;
-        if told.canceled {
-            return (told.compact_revision > 0).then_some(Some(Watched::Compacted));
+    fn read(&self, line: &[u8]) -> Option<Option<WatchItem>> {
+        let line: wire::StreamMessage<wire::Watch> = serde_json::from_slice(line).ok()?;
+        let message = line.result;
+        if message.canceled {
+            return (message.compact_revision > 0).then_some(Some(WatchItem::Compacted));
         }
-        let events = told.events.into_iter().map(|event| self.names.event(event));
-        let events: Vec<Event> = events.collect::<Result<_, _>>().ok()?;
-        Some((!events.is_empty()).then_some(Watched::Events(events)))
+        let events = message
+            .events
+            .into_iter()
+            .map(|event| self.keys_codec.event(event));
+        let events: Vec<KeyEvent> = events.collect::<Result<_, _>>().ok()?;
+        Some((!events.is_empty()).then_some(WatchItem::Events(events)))
     }
 }

@@ -9,7 +9,9 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::coordination::{Change, Compare, Entry, Error, Event, Keys, LeaseId, Outcome, Revision};
+use crate::coordination::{
+    Change, Compare, Entry, Error, KeyEvent, Keys, LeaseId, Outcome, Revision,
+};
 
 /// A number that JSON represents as a string.
 fn number<'de, D: Deserializer<'de>, T: std::str::FromStr + Deserialize<'de>>(
@@ -25,7 +27,7 @@ fn number<'de, D: Deserializer<'de>, T: std::str::FromStr + Deserialize<'de>>(
         Either::Number(number) => Ok(number),
         Either::Text(text) => text
             .parse()
-            .map_err(|_| D::Error::custom(format!("{text:?} is no number"))),
+            .map_err(|_| D::Error::custom(format!("{text:?} is not a number"))),
     }
 }
 
@@ -71,19 +73,19 @@ pub struct Range {
 pub struct Txn {
     header: Header,
     succeeded: bool,
-    responses: Vec<Part>,
+    responses: Vec<TxnPart>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Part {
+struct TxnPart {
     response_range: Option<Range>,
     response_txn: Option<Txn>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Granted {
+pub struct LeaseGrant {
     #[serde(rename = "ID", deserialize_with = "number")]
     pub id: u64,
     #[serde(rename = "TTL", deserialize_with = "number")]
@@ -92,14 +94,14 @@ pub struct Granted {
 
 /// One message of a stream.
 #[derive(Debug, Deserialize)]
-pub struct Streamed<T> {
+pub struct StreamMessage<T> {
     pub result: T,
 }
 
 /// The TTL of an ended lease is absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct KeptAlive {
+pub struct LeaseKeepAlive {
     pub header: Header,
     #[serde(rename = "TTL", deserialize_with = "number")]
     pub ttl: i64,
@@ -139,19 +141,19 @@ pub struct Token {
 
 /// Converts keys to and from etcd's, which have the prefix.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct KeyCodec {
     prefix: Arc<str>,
 }
 
-impl Names {
-    pub fn new(prefix: String) -> Result<Names, Error> {
+impl KeyCodec {
+    pub fn new(prefix: String) -> Result<KeyCodec, Error> {
         if !prefix.starts_with('/') || !prefix.ends_with('/') || prefix.len() < 3 {
             return Err(Error::Refused(format!(
-                "etcd's keys cannot begin with {prefix:?}; it must be as /larder/main/"
+                "{prefix:?} is not a valid prefix of etcd keys; it must be like /larder/main/"
             )));
         }
         let prefix = prefix.into();
-        Ok(Names { prefix })
+        Ok(KeyCodec { prefix })
     }
 
     fn key(&self, key: &str) -> String {
@@ -162,10 +164,10 @@ impl Names {
     pub fn range(&self, keys: &Keys) -> Value {
         match keys {
             Keys::One(key) => json!({ "key": self.key(key) }),
-            Keys::Below(below) => {
+            Keys::Prefix(below) => {
                 let mut end = format!("{}{below}", self.prefix).into_bytes();
                 // The range of a prefix ends before the prefix with its last byte incremented. No byte of UTF-8 is 255.
-                *end.last_mut().expect("it begins with a slash") += 1;
+                *end.last_mut().expect("the prefix is not empty") += 1;
                 json!({ "key": self.key(below), "range_end": BASE64_STANDARD.encode(end) })
             }
         }
@@ -192,10 +194,10 @@ impl Names {
         })
     }
 
-    pub fn event(&self, event: WatchEvent) -> Result<Event, String> {
+    pub fn event(&self, event: WatchEvent) -> Result<KeyEvent, String> {
         let is_deletion = event.kind.as_deref() == Some("DELETE");
         let entry = self.entry(event.kv)?;
-        Ok(Event {
+        Ok(KeyEvent {
             key: entry.key.clone(),
             revision: entry.modified,
             entry: (!is_deletion).then_some(entry),
@@ -243,31 +245,31 @@ impl Names {
             Compare::Unchanged { key, modified } => {
                 json!({ "key": self.key(key), "target": "MOD", "mod_revision": modified.0.to_string() })
             }
-            Compare::Since { key, created } => {
+            Compare::CreatedAt { key, created } => {
                 json!({ "key": self.key(key), "target": "CREATE", "create_revision": created.0.to_string() })
             }
         }
     }
 
     pub fn outcome(&self, change: &Change, answer: Txn) -> Result<Outcome, String> {
-        let unfitting = || format!("etcd's answer to change {} cannot be read", change.mark.id);
-        let part = answer.responses.into_iter().next().ok_or_else(unfitting)?;
+        let malformed = || format!("etcd's answer to change {} cannot be read", change.mark.id);
+        let part = answer.responses.into_iter().next().ok_or_else(malformed)?;
         if answer.succeeded {
             let mark = part
                 .response_range
                 .and_then(|range| range.kvs.into_iter().next());
-            let mark = self.entry(mark.ok_or_else(unfitting)?)?;
+            let mark = self.entry(mark.ok_or_else(malformed)?)?;
             return Ok(Outcome::Done(mark.modified));
         }
-        let inner = part.response_txn.ok_or_else(unfitting)?;
+        let inner = part.response_txn.ok_or_else(malformed)?;
         if inner.succeeded {
             return Ok(Outcome::Done(answer.header.revision()));
         }
         if inner.responses.len() != change.compares.len() {
-            return Err(unfitting());
+            return Err(malformed());
         }
         let seen = inner.responses.into_iter().map(|part| {
-            let range = part.response_range.ok_or_else(unfitting)?;
+            let range = part.response_range.ok_or_else(malformed)?;
             range
                 .kvs
                 .into_iter()

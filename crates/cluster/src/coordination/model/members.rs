@@ -1,11 +1,11 @@
 //! The replication of committed changes to members, and the election of a leader.
 
 use super::{Action, ELECTION_MS, Model};
-use crate::coordination::{Event, Revision};
+use crate::coordination::{KeyEvent, Revision};
 
 impl Model {
     /// Sends committed events to all members. The leader applies them immediately.
-    pub(super) fn agreed(&mut self, events: Vec<Event>) {
+    pub(super) fn commit(&mut self, events: Vec<KeyEvent>) {
         let Some(revision) = events.first().map(|event| event.revision) else {
             return;
         };
@@ -14,18 +14,18 @@ impl Model {
             let late = if self.leader == Some(member) {
                 0
             } else {
-                self.up_to(self.faults.members_late_ms)
+                self.random_up_to(self.faults.members_late_ms)
             };
-            self.at(late, Action::Learn(member, revision));
+            self.schedule(late, Action::Replicate(member, revision));
         }
         if self.faults.revisions_kept > 0 {
             self.compact(self.faults.revisions_kept);
         }
     }
 
-    pub(super) fn learn(&mut self, member: usize, through: Revision) {
+    pub(super) fn replicate(&mut self, member: usize, through: Revision) {
         let at = &mut self.members[member];
-        if !at.is_up || at.is_apart || at.store.revision() >= through {
+        if !at.is_up || at.is_partitioned || at.store.revision() >= through {
             return;
         }
         // A member that is far behind receives the complete state from another member, which looks as if it had applied each
@@ -38,26 +38,26 @@ impl Model {
                 .events
                 .iter()
                 .filter(|event| event.revision > known && event.revision <= through);
-            let new: Vec<Event> = new.cloned().collect();
-            at.store.take(&new);
+            let new: Vec<KeyEvent> = new.cloned().collect();
+            at.store.apply_events(&new);
         }
         let tickets = self
             .watches
             .iter()
-            .filter(|(_, watching)| watching.member == member);
+            .filter(|(_, watch)| watch.member == member);
         for ticket in tickets.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
-            self.tell_soon(ticket);
+            self.schedule_delivery(ticket);
         }
     }
 
     pub(super) fn catch_up(&mut self, member: usize) {
         let revision = self.store.revision();
-        let late = self.up_to(self.faults.members_late_ms);
-        self.at(late, Action::Learn(member, revision));
+        let late = self.random_up_to(self.faults.members_late_ms);
+        self.schedule(late, Action::Replicate(member, revision));
     }
 
     pub(super) fn can_lead(&self, member: usize) -> bool {
-        self.members[member].is_up && !self.members[member].is_apart
+        self.members[member].is_up && !self.members[member].is_partitioned
     }
 
     pub(super) fn has_quorum(&self) -> bool {
@@ -71,7 +71,7 @@ impl Model {
             self.leader = None;
             self.term += 1;
             if self.has_quorum() {
-                self.at(ELECTION_MS, Action::Elect(self.term));
+                self.schedule(ELECTION_MS, Action::Elect(self.term));
             }
         }
     }
@@ -80,13 +80,13 @@ impl Model {
         if term != self.term || !self.has_quorum() {
             return;
         }
-        let able: Vec<usize> = (0..self.members.len())
+        let electable: Vec<usize> = (0..self.members.len())
             .filter(|member| self.can_lead(*member))
             .collect();
-        let leader = able[self.random.index(able.len())];
+        let leader = electable[self.random.index(electable.len())];
         self.leader = Some(leader);
         let revision = self.store.revision();
-        self.at(0, Action::Learn(leader, revision));
+        self.schedule(0, Action::Replicate(leader, revision));
         let early = self.happens(self.faults.deposed_leaders_revoke);
         let spared = self.random.index(self.members.len());
         for id in self.leases.keys().copied().collect::<Vec<_>>() {

@@ -22,7 +22,7 @@ mod serve;
 mod watches;
 
 use super::store::Store;
-use super::{Error, Event, Keys, LeaseId, Request, Response, Revision, Watched};
+use super::{Error, KeyEvent, Keys, LeaseId, Request, Response, Revision, WatchItem};
 
 /// The model's number of a request or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,18 +76,18 @@ impl Faults {
 pub const ELECTION_MS: u64 = 1000;
 
 /// The time after which a client gives up a request without a reply.
-pub const PATIENCE_MS: u64 = 4000;
+pub const CLIENT_TIMEOUT_MS: u64 = 4000;
 
 /// The time for which a member without a leader tries to serve a request.
-const SERVED_MS: u64 = 7000;
+const SERVE_TIMEOUT_MS: u64 = 7000;
 
 /// An output to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     Reply(Ticket, Result<Response, Error>),
-    Watched(Ticket, Watched),
+    WatchItem(Ticket, WatchItem),
     /// The watch was interrupted and delivers nothing more.
-    Cut(Ticket),
+    WatchBroken(Ticket),
 }
 
 #[derive(Debug)]
@@ -97,26 +97,26 @@ pub struct Model {
     faults: Faults,
     /// The committed state.
     store: Store,
-    events: Vec<Event>,
+    events: Vec<KeyEvent>,
     /// Events after this revision are kept.
     kept_after: Revision,
-    leases: BTreeMap<LeaseId, Lease>,
+    leases: BTreeMap<LeaseId, SimulatedLease>,
     last_lease: u64,
-    members: Vec<Member>,
+    members: Vec<SimulatedMember>,
     leader: Option<usize>,
     /// Counts elections. The result of an election with an older number is ignored.
     term: u64,
-    watches: BTreeMap<Ticket, Watching>,
+    watches: BTreeMap<Ticket, WatchState>,
     /// Requests whose client has not received a reply.
     open: BTreeSet<Ticket>,
     due: BinaryHeap<Reverse<(u64, u64)>>,
     actions: BTreeMap<u64, Action>,
-    numbers: u64,
+    last_number: u64,
     outputs: Vec<Output>,
 }
 
 #[derive(Debug)]
-struct Lease {
+struct SimulatedLease {
     ttl_ms: u64,
     ends_at_ms: u64,
     /// The member that its holder contacted last.
@@ -124,15 +124,15 @@ struct Lease {
 }
 
 #[derive(Debug)]
-struct Member {
+struct SimulatedMember {
     store: Store,
     is_up: bool,
     /// The member is partitioned from the other members.
-    is_apart: bool,
+    is_partitioned: bool,
 }
 
 #[derive(Debug)]
-struct Watching {
+struct WatchState {
     member: usize,
     keys: Keys,
     /// The last revision delivered, or lost.
@@ -150,9 +150,9 @@ enum Action {
         until_ms: u64,
     },
     Reply(Ticket, Result<Response, Error>),
-    GiveUp(Ticket),
-    Learn(usize, Revision),
-    Tell(Ticket),
+    TimeOut(Ticket),
+    Replicate(usize, Revision),
+    Deliver(Ticket),
     EndLease(LeaseId),
     Elect(u64),
 }
@@ -160,10 +160,10 @@ enum Action {
 impl Model {
     /// Creates the given number of members, all up. The first is the leader.
     pub fn new(seed: u64, members: usize, faults: Faults) -> Model {
-        let member = || Member {
+        let member = || SimulatedMember {
             store: Store::default(),
             is_up: true,
-            is_apart: false,
+            is_partitioned: false,
         };
         Model {
             now_ms: 0,
@@ -181,7 +181,7 @@ impl Model {
             open: BTreeSet::new(),
             due: BinaryHeap::new(),
             actions: BTreeMap::new(),
-            numbers: 0,
+            last_number: 0,
             outputs: Vec::new(),
         }
     }
@@ -195,7 +195,7 @@ impl Model {
     }
 
     /// Returns the committed state, which no client can observe directly.
-    pub fn truth(&self, keys: &Keys) -> super::Snapshot {
+    pub fn committed_state(&self, keys: &Keys) -> super::Snapshot {
         self.store.read(keys)
     }
 
@@ -204,14 +204,14 @@ impl Model {
     }
 
     /// Sends a request to a member. Every request gets a reply, at the latest when the client times out.
-    pub fn ask(&mut self, member: usize, request: Request) -> Ticket {
+    pub fn send_request(&mut self, member: usize, request: Request) -> Ticket {
         let ticket = self.ticket();
         self.open.insert(ticket);
-        self.at(PATIENCE_MS, Action::GiveUp(ticket));
+        self.schedule(CLIENT_TIMEOUT_MS, Action::TimeOut(ticket));
         if !self.happens(self.faults.requests_lost) {
-            let latency = self.up_to(self.faults.latency_ms);
-            let until_ms = self.now_ms + latency + SERVED_MS;
-            self.at(
+            let latency = self.random_up_to(self.faults.latency_ms);
+            let until_ms = self.now_ms + latency + SERVE_TIMEOUT_MS;
+            self.schedule(
                 latency,
                 Action::Arrive {
                     ticket,
@@ -227,14 +227,14 @@ impl Model {
     /// Starts a watch at a member.
     pub fn watch(&mut self, member: usize, keys: Keys, after: Revision) -> Ticket {
         let ticket = self.ticket();
-        let watching = Watching {
+        let watch = WatchState {
             member,
             keys,
             through: after,
             is_due: false,
         };
-        self.watches.insert(ticket, watching);
-        self.tell_soon(ticket);
+        self.watches.insert(ticket, watch);
+        self.schedule_delivery(ticket);
         ticket
     }
 
@@ -261,7 +261,7 @@ impl Model {
             self.due.pop();
             self.now_ms = due;
             if let Some(action) = self.actions.remove(&number) {
-                self.act(action);
+                self.execute(action);
             }
         }
         self.now_ms = self.now_ms.max(now_ms);
@@ -271,7 +271,7 @@ impl Model {
     /// Stops the member and breaks its watches. Its disk keeps all data that it has accepted.
     pub fn crash(&mut self, member: usize) {
         self.members[member].is_up = false;
-        self.cut_watches(Some(member));
+        self.break_watches(Some(member));
         self.elect_if_needed();
     }
 
@@ -282,21 +282,21 @@ impl Model {
     }
 
     /// Partitions the member from the other members, or ends the partition. Clients can always reach it.
-    pub fn set_apart(&mut self, member: usize, is_apart: bool) {
-        self.members[member].is_apart = is_apart;
-        if !is_apart {
+    pub fn set_partitioned(&mut self, member: usize, is_partitioned: bool) {
+        self.members[member].is_partitioned = is_partitioned;
+        if !is_partitioned {
             self.catch_up(member);
         }
         self.elect_if_needed();
     }
 
     /// Breaks all watches at a member, or all watches if `None`.
-    pub fn cut_watches(&mut self, member: Option<usize>) {
-        let cut = |watching: &Watching| member.is_none_or(|member| watching.member == member);
-        let tickets = self.watches.iter().filter(|(_, watching)| cut(watching));
+    pub fn break_watches(&mut self, member: Option<usize>) {
+        let cut = |watch: &WatchState| member.is_none_or(|member| watch.member == member);
+        let tickets = self.watches.iter().filter(|(_, watch)| cut(watch));
         for ticket in tickets.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             self.watches.remove(&ticket);
-            self.outputs.push(Output::Cut(ticket));
+            self.outputs.push(Output::WatchBroken(ticket));
         }
     }
 
@@ -307,7 +307,7 @@ impl Model {
         self.events.retain(|event| event.revision > kept_after);
     }
 
-    fn act(&mut self, action: Action) {
+    fn execute(&mut self, action: Action) {
         match action {
             Action::Arrive {
                 ticket,
@@ -322,36 +322,36 @@ impl Model {
                     self.outputs.push(Output::Reply(ticket, reply));
                 }
             }
-            Action::GiveUp(ticket) => {
+            Action::TimeOut(ticket) => {
                 if self.open.remove(&ticket) {
                     let why = Error::Unknown("the simulated etcd did not answer".to_owned());
                     self.outputs.push(Output::Reply(ticket, Err(why)));
                 }
             }
-            Action::Learn(member, revision) => self.learn(member, revision),
-            Action::Tell(ticket) => self.tell(ticket),
+            Action::Replicate(member, revision) => self.replicate(member, revision),
+            Action::Deliver(ticket) => self.deliver(ticket),
             Action::EndLease(lease) => self.end_lease_if_due(lease),
             Action::Elect(term) => self.elect(term),
         }
     }
 
     fn ticket(&mut self) -> Ticket {
-        self.numbers += 1;
-        Ticket(self.numbers)
+        self.last_number += 1;
+        Ticket(self.last_number)
     }
 
-    fn at(&mut self, later_ms: u64, action: Action) {
-        self.numbers += 1;
-        self.actions.insert(self.numbers, action);
+    fn schedule(&mut self, later_ms: u64, action: Action) {
+        self.last_number += 1;
+        self.actions.insert(self.last_number, action);
         self.due
-            .push(Reverse((self.now_ms + later_ms, self.numbers)));
+            .push(Reverse((self.now_ms + later_ms, self.last_number)));
     }
 
     fn happens(&mut self, of_1000: u64) -> bool {
         of_1000 > 0 && self.random.below(1000) < of_1000
     }
 
-    fn up_to(&mut self, bound_ms: u64) -> u64 {
+    fn random_up_to(&mut self, bound_ms: u64) -> u64 {
         match bound_ms {
             0 => 0,
             bound => self.random.below(bound + 1),

@@ -1,6 +1,6 @@
 //! The execution of requests at a member, and the end of leases.
 
-use super::{Action, ELECTION_MS, Lease, Model, Ticket};
+use super::{Action, ELECTION_MS, Model, SimulatedLease, Ticket};
 use crate::coordination::{Error, Freshness, LeaseId, Request, Response};
 
 impl Model {
@@ -24,9 +24,9 @@ impl Model {
             let snapshot = self.members[member].store.read(keys);
             return self.reply(ticket, Ok(Response::Read(snapshot)));
         }
-        if self.leader.is_none() || self.members[member].is_apart {
+        if self.leader.is_none() || self.members[member].is_partitioned {
             if self.now_ms < until_ms {
-                self.at(
+                self.schedule(
                     ELECTION_MS / 4,
                     Action::Arrive {
                         ticket,
@@ -44,17 +44,17 @@ impl Model {
 
     pub(super) fn reply(&mut self, ticket: Ticket, reply: Result<Response, Error>) {
         if !self.happens(self.faults.replies_lost) {
-            let latency = self.up_to(self.faults.latency_ms);
-            self.at(latency, Action::Reply(ticket, reply));
+            let latency = self.random_up_to(self.faults.latency_ms);
+            self.schedule(latency, Action::Reply(ticket, reply));
         }
     }
 
     pub(super) fn serve(&mut self, member: usize, request: Request) -> Result<Response, Error> {
         match request {
             Request::Read { keys, .. } => Ok(Response::Read(self.store.read(&keys))),
-            Request::Recent { keys, after } => {
-                Ok(Response::Recent(self.store.recent(&keys, after)))
-            }
+            Request::RecentWrites { keys, after } => Ok(Response::RecentWrites(
+                self.store.recent_writes(&keys, after),
+            )),
             Request::Change(change) => {
                 change.check()?;
                 let bound = change.puts.iter().filter_map(|put| put.lease);
@@ -62,7 +62,7 @@ impl Model {
                     return Err(Error::LeaseEnded(ended));
                 }
                 let (outcome, events) = self.store.change(&change);
-                self.agreed(events);
+                self.commit(events);
                 Ok(Response::Changed(outcome))
             }
             Request::Grant { ttl_seconds } => {
@@ -71,7 +71,7 @@ impl Model {
                 let ttl_seconds = ttl_seconds.max(2);
                 let ttl_ms = u64::from(ttl_seconds) * 1000;
                 let ends_at_ms = self.now_ms + ttl_ms;
-                let granted = Lease {
+                let granted = SimulatedLease {
                     ttl_ms,
                     ends_at_ms,
                     member,
@@ -99,15 +99,15 @@ impl Model {
     }
 
     pub(super) fn end_lease_later(&mut self, id: LeaseId) {
-        let late = self.up_to(self.faults.leases_late_ms);
+        let late = self.random_up_to(self.faults.leases_late_ms);
         if let Some(lease) = self.leases.get(&id) {
-            self.at(lease.ends_at_ms - self.now_ms + late, Action::EndLease(id));
+            self.schedule(lease.ends_at_ms - self.now_ms + late, Action::EndLease(id));
         }
     }
 
     pub(super) fn end_lease_if_due(&mut self, id: LeaseId) {
         // Without a leader, the end cannot be committed. The next leader restarts the TTL.
-        let is_due = |lease: &Lease| lease.ends_at_ms <= self.now_ms;
+        let is_due = |lease: &SimulatedLease| lease.ends_at_ms <= self.now_ms;
         if self.leader.is_some() && self.leases.get(&id).is_some_and(is_due) {
             self.end_lease(id);
         }
@@ -116,7 +116,7 @@ impl Model {
     pub(super) fn end_lease(&mut self, id: LeaseId) {
         if self.leases.remove(&id).is_some() {
             let events = self.store.end_lease(id);
-            self.agreed(events);
+            self.commit(events);
         }
     }
 }

@@ -1,22 +1,22 @@
 //! Changes of tables, joins, spaces and settings.
 
 use super::ensure;
-use crate::map::{Definition, Map, Settings, SpaceSet, What};
+use crate::map::{Definition, DefinitionKind, Map, Settings, SpaceSet};
 
-pub(super) fn defined(
+pub(super) fn define(
     map: &mut Map,
-    what: What,
+    kind: DefinitionKind,
     name: &str,
     text: &str,
     replace: bool,
 ) -> Result<(), String> {
     let number = map.next_definition;
-    let definitions = match what {
-        What::Table => &mut map.tables,
-        What::Join => &mut map.joins,
+    let definitions = match kind {
+        DefinitionKind::Table => &mut map.tables,
+        DefinitionKind::Join => &mut map.joins,
     };
     ensure(replace || !definitions.contains_key(name), || {
-        format!("{name} is defined already, in another way; replace it, or drop it first")
+        format!("{name} already has another definition; replace it, or drop it first")
     })?;
     let text = text.to_owned();
     definitions.insert(name.to_owned(), Definition { text, number });
@@ -24,10 +24,14 @@ pub(super) fn defined(
     Ok(())
 }
 
-pub(super) fn undefined(map: &mut Map, what: What, name: &str) -> Result<(), String> {
-    let definitions = match what {
-        What::Table => &mut map.tables,
-        What::Join => &mut map.joins,
+pub(super) fn drop_definition(
+    map: &mut Map,
+    kind: DefinitionKind,
+    name: &str,
+) -> Result<(), String> {
+    let definitions = match kind {
+        DefinitionKind::Table => &mut map.tables,
+        DefinitionKind::Join => &mut map.joins,
     };
     let was = definitions.remove(name);
     ensure(was.is_some(), || {
@@ -35,11 +39,14 @@ pub(super) fn undefined(map: &mut Map, what: What, name: &str) -> Result<(), Str
     })
 }
 
-pub(super) fn spaces_set(map: &mut Map, sets: &[SpaceSet]) -> Result<(), String> {
-    ensure(!sets.is_empty(), || "no name is to change".into())?;
+pub(super) fn set_spaces(map: &mut Map, sets: &[SpaceSet]) -> Result<(), String> {
+    ensure(!sets.is_empty(), || "the change names no space".into())?;
     for set in sets {
         ensure(map.spaces.get(&set.name) == set.before.as_ref(), || {
-            format!("what {} stands for has changed meanwhile", set.name)
+            format!(
+                "the definition of {} has changed meanwhile; read it again",
+                set.name
+            )
         })?;
         match &set.record {
             Some(record) => map.spaces.insert(set.name.clone(), record.clone()),
@@ -49,12 +56,12 @@ pub(super) fn spaces_set(map: &mut Map, sets: &[SpaceSet]) -> Result<(), String>
     Ok(())
 }
 
-pub(super) fn settings_changed(map: &mut Map, settings: &Settings) -> Result<(), String> {
+pub(super) fn change_settings(map: &mut Map, settings: &Settings) -> Result<(), String> {
     if let Some(wrong) = settings.out_of_bounds() {
         return Err(wrong);
     }
     ensure(map.settings != *settings, || {
-        "the settings are these already".into()
+        "the map already has these settings".into()
     })?;
     map.settings = settings.clone();
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ensure;
-use crate::map::{Epoch, Map, NodeId, SlotRange, State, Term};
+use crate::map::{Epoch, Map, MemberState, NodeId, SlotRange, Term};
 
 /// Every member is down until it registers again, and every slot gets a term that no node has seen.
 pub(super) fn recovered(
@@ -22,38 +22,38 @@ pub(super) fn recovered(
     map.epoch = epoch;
     for member in &mut map.members {
         // A member that was joining has no slots; the controller adds it again.
-        if member.state == State::Up {
-            member.state = State::Down;
+        if member.state == MemberState::Up {
+            member.state = MemberState::Down;
             member.since_ms = at_ms;
         }
         member.is_stopping = false;
     }
     let mut slots = map.slots.clone();
-    slots.edit(holders, |slots, placed, holders| {
+    slots.edit(holders, |slots, placement, holders| {
         let distinct: BTreeSet<&NodeId> = holders.iter().collect();
         let are_members = holders.iter().all(|it| {
             map.member(*it)
-                .is_some_and(|it| it.state == State::Down && it.registration.roles.is_base())
+                .is_some_and(|it| it.state == MemberState::Down && it.registration.roles.is_base())
         });
         ensure(are_members && distinct.len() == holders.len(), || {
-            format!("{slots}: {holders:?} are not different members that hold slots")
+            format!("{slots}: {holders:?} are not distinct base members")
         })?;
         let (owner, others) = holders
             .split_first()
-            .ok_or_else(|| format!("{slots}: nobody is to hold them"))?;
-        let goal = placed.goal();
-        placed.owner = Some(*owner);
-        placed.in_sync = others.to_vec();
-        placed.filling.clear();
-        placed.set_goal(goal);
+            .ok_or_else(|| format!("{slots}: the change names no holder"))?;
+        let goal = placement.goal();
+        placement.owner = Some(*owner);
+        placement.in_sync = others.to_vec();
+        placement.filling.clear();
+        placement.set_goal(goal);
         Ok(())
     })?;
-    slots.edit(&[(SlotRange::ALL, ())], |_, placed, ()| {
-        if placed.owner.is_some() {
-            let goal = placed.goal();
-            placed.filling.clear();
-            placed.term = Term(epoch.0);
-            placed.set_goal(goal);
+    slots.edit(&[(SlotRange::ALL, ())], |_, placement, ()| {
+        if placement.owner.is_some() {
+            let goal = placement.goal();
+            placement.filling.clear();
+            placement.term = Term(epoch.0);
+            placement.set_goal(goal);
         }
         Ok(())
     })?;

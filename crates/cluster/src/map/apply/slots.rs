@@ -5,34 +5,42 @@ use std::collections::BTreeSet;
 use larder_types::SLOTS;
 
 use super::ensure;
-use crate::map::slots::Placed;
-use crate::map::{AtTerm, By, Filling, Map, NodeId, SlotRange, State, Term};
+use crate::map::slots::Placement;
+use crate::map::{
+    Map, MemberState, NodeId, ReplicaFill, SlotRange, SyncChange, SyncChangeOrigin, Term,
+};
 
-pub(super) fn rows_given_up(map: &mut Map, node: NodeId) -> Result<(), String> {
+pub(super) fn discard_rows(map: &mut Map, node: NodeId) -> Result<(), String> {
     let name = map.name_of(node);
     ensure(
-        map.member(node).is_some_and(|it| it.state == State::Down),
-        || format!("{name} is no member that is down; only then its rows can be given up"),
+        map.member(node)
+            .is_some_and(|it| it.state == MemberState::Down),
+        || {
+            format!(
+                "{name} is not a member that is down; only the rows of such a member can be discarded"
+            )
+        },
     )?;
-    let mut given_up = false;
-    map.slots.edit(&[(SlotRange::ALL, ())], |_, placed, ()| {
-        if placed.owner == Some(node) && placed.in_sync.is_empty() {
-            placed.owner = None;
-            placed.filling.clear();
-            placed.set_goal(Vec::new());
-            given_up = true;
-        }
-        Ok(())
-    })?;
-    ensure(given_up, || {
-        format!("there are no slots that {name} alone has")
+    let mut discarded = false;
+    map.slots
+        .edit(&[(SlotRange::ALL, ())], |_, placement, ()| {
+            if placement.owner == Some(node) && placement.in_sync.is_empty() {
+                placement.owner = None;
+                placement.filling.clear();
+                placement.set_goal(Vec::new());
+                discarded = true;
+            }
+            Ok(())
+        })?;
+    ensure(discarded, || {
+        format!("there are no slots that only {name} holds")
     })?;
     // Forces a new placement, which assigns the slots without an owner.
     map.placed_from = 0;
     Ok(())
 }
 
-pub(super) fn placement_taken(
+pub(super) fn replace_placement(
     map: &mut Map,
     goals: &[(SlotRange, Vec<NodeId>)],
     outputs: &[(SlotRange, NodeId)],
@@ -40,40 +48,44 @@ pub(super) fn placement_taken(
 ) -> Result<(), String> {
     let term = Term(map.epoch.0);
     let mut slots = map.slots.clone();
-    slots.edit(goals, |slots, placed, goal| {
+    slots.edit(goals, |slots, placement, goal| {
         let distinct: BTreeSet<&NodeId> = goal.iter().collect();
         ensure(
             !goal.is_empty() && goal.len() <= 16 && distinct.len() == goal.len(),
-            || format!("{slots} are to be had by {goal:?}: by 1 to 16 different nodes"),
+            || {
+                format!(
+                    "{slots} have the targets {goal:?}; the targets must be 1 to 16 different nodes"
+                )
+            },
         )?;
         for &node in goal {
-            base_member(map, node)?;
+            check_base_member(map, node)?;
         }
-        if placed.owner.is_none() {
+        if placement.owner.is_none() {
             // No node has rows, so all nodes that are up are in sync.
             let mut up = goal.iter().copied().filter(|&node| map.is_up(node));
             let Some(owner) = up.next() else {
                 return Ok(());
             };
-            placed.owner = Some(owner);
-            placed.in_sync = up.collect();
-            placed.term = term;
+            placement.owner = Some(owner);
+            placement.in_sync = up.collect();
+            placement.term = term;
         }
-        placed.set_goal(goal.clone());
+        placement.set_goal(goal.clone());
         Ok(())
     })?;
     let mut next = 0;
     for &(slots, node) in outputs {
         ensure(
             slots.from == next && slots.from <= slots.to && slots.to < SLOTS,
-            || format!("outputs of {slots} follow on slot {next}"),
+            || format!("outputs of {slots} are out of order: slot {next} is next"),
         )?;
         let is_compute = map
             .member(node)
             .is_some_and(|it| it.registration.roles.is_compute());
         ensure(is_compute, || {
             format!(
-                "outputs of {slots}: {} is no member that computes",
+                "outputs of {slots}: {} is not a compute member",
                 map.name_of(node)
             )
         })?;
@@ -91,116 +103,121 @@ pub(super) fn placement_taken(
     Ok(())
 }
 
-pub(super) fn fills_begun(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
-    some(slots)?;
+pub(super) fn begin_fills(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
+    check_not_empty(slots)?;
     let began = map.epoch;
-    edit(map, slots, |map, slots, placed, &node| {
-        base_member(map, node)?;
-        let owner = placed.owner.is_some_and(|owner| map.is_up(owner));
+    edit(map, slots, |map, slots, placement, &node| {
+        check_base_member(map, node)?;
+        let owner = placement.owner.is_some_and(|owner| map.is_up(owner));
         ensure(owner && map.is_up(node), || {
             format!("{slots}: the owner, or the node to be filled, is not up")
         })?;
         ensure(
-            !placed.is_holder(node) && placed.filling(node).is_none(),
+            !placement.is_holder(node) && placement.filling(node).is_none(),
             || {
                 format!(
-                    "{slots}: {} has them, or is being filled",
+                    "{slots}: {} already holds them or is being filled",
                     map.name_of(node)
                 )
             },
         )?;
-        placed.filling.push(Filling { node, began });
+        placement.filling.push(ReplicaFill { node, began });
         Ok(())
     })
 }
 
-pub(super) fn fills_ended(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
-    some(slots)?;
-    edit(map, slots, |map, slots, placed, &node| {
-        ensure(placed.filling(node).is_some(), || {
+pub(super) fn end_fills(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
+    check_not_empty(slots)?;
+    edit(map, slots, |map, slots, placement, &node| {
+        ensure(placement.filling(node).is_some(), || {
             format!("{slots}: {} is not being filled", map.name_of(node))
         })?;
-        placed.filling.retain(|it| it.node != node);
+        placement.filling.retain(|it| it.node != node);
         Ok(())
     })
 }
 
-pub(super) fn sync_changed(map: &mut Map, by: By, wanted: &[AtTerm]) -> Result<(), String> {
-    let wanted: Vec<(SlotRange, &AtTerm)> = wanted.iter().map(|it| (it.slots, it)).collect();
-    some(&wanted)?;
+pub(super) fn change_in_sync(
+    map: &mut Map,
+    by: SyncChangeOrigin,
+    edits: &[SyncChange],
+) -> Result<(), String> {
+    let edits: Vec<(SlotRange, &SyncChange)> = edits.iter().map(|it| (it.slots, it)).collect();
+    check_not_empty(&edits)?;
     let term = Term(map.epoch.0);
-    edit(map, &wanted, |map, slots, placed, wanted| {
-        ensure(placed.term == wanted.term, || {
+    edit(map, &edits, |map, slots, placement, change| {
+        ensure(placement.term == change.term, || {
             format!(
-                "{slots} are at term {}, and the change knows term {}",
-                placed.term, wanted.term
+                "{slots} are at term {}, and the change is for term {}",
+                placement.term, change.term
             )
         })?;
-        if let By::Owner(node) = by {
-            ensure(placed.owner == Some(node), || {
+        if let SyncChangeOrigin::Owner(node) = by {
+            ensure(placement.owner == Some(node), || {
                 format!("{slots}: {} is not the owner", map.name_of(node))
             })?;
         }
-        ensure(placed.owner.is_some_and(|owner| map.is_up(owner)), || {
-            format!("{slots}: the owner is not up")
+        ensure(
+            placement.owner.is_some_and(|owner| map.is_up(owner)),
+            || format!("{slots}: the owner is not up"),
+        )?;
+        ensure(!change.out.is_empty() || !change.into.is_empty(), || {
+            format!("{slots}: no replica joins or leaves the in-sync set")
         })?;
-        ensure(!wanted.out.is_empty() || !wanted.into.is_empty(), || {
-            format!("{slots}: nobody joins and nobody leaves those in sync")
-        })?;
-        for &node in &wanted.out {
-            ensure(placed.in_sync.contains(&node), || {
+        for &node in &change.out {
+            ensure(placement.in_sync.contains(&node), || {
                 format!("{slots}: {} is not a replica in sync", map.name_of(node))
             })?;
-            placed.in_sync.retain(|&it| it != node);
+            placement.in_sync.retain(|&it| it != node);
         }
-        for filled in &wanted.into {
-            ensure(placed.filling.contains(filled), || {
+        for filled in &change.into {
+            ensure(placement.filling.contains(filled), || {
                 format!(
                     "{slots}: {} is not being filled since epoch {}",
                     map.name_of(filled.node),
                     filled.began
                 )
             })?;
-            placed.filling.retain(|it| it != filled);
-            placed.in_sync.push(filled.node);
+            placement.filling.retain(|it| it != filled);
+            placement.in_sync.push(filled.node);
         }
-        placed.term = term;
+        placement.term = term;
         Ok(())
     })
 }
 
-pub(super) fn owners_moved(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
-    some(slots)?;
+pub(super) fn move_owners(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
+    check_not_empty(slots)?;
     let term = Term(map.epoch.0);
-    edit(map, slots, |map, slots, placed, &to| {
-        ensure(placed.in_sync.contains(&to) && map.is_up(to), || {
+    edit(map, slots, |map, slots, placement, &to| {
+        ensure(placement.in_sync.contains(&to) && map.is_up(to), || {
             format!(
                 "{slots}: {} is not a replica in sync that is up",
                 map.name_of(to)
             )
         })?;
-        placed.in_sync.retain(|&it| it != to);
-        let before = placed.owner.replace(to);
-        placed
+        placement.in_sync.retain(|&it| it != to);
+        let before = placement.owner.replace(to);
+        placement
             .in_sync
             .extend(before.filter(|&it| !map.is_stopping(it)));
-        placed.term = term;
+        placement.term = term;
         Ok(())
     })
 }
 
-pub(super) fn copies_dropped(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
-    some(slots)?;
+pub(super) fn drop_copies(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Result<(), String> {
+    check_not_empty(slots)?;
     let term = Term(map.epoch.0);
-    edit(map, slots, |map, slots, placed, &node| {
-        ensure(placed.in_sync.contains(&node), || {
+    edit(map, slots, |map, slots, placement, &node| {
+        ensure(placement.in_sync.contains(&node), || {
             format!("{slots}: {} is not a replica in sync", map.name_of(node))
         })?;
-        ensure(!placed.goal().contains(&node), || {
-            format!("{slots}: {} is to have them", map.name_of(node))
+        ensure(!placement.goal().contains(&node), || {
+            format!("{slots}: {} is a target of them", map.name_of(node))
         })?;
-        placed.in_sync.retain(|&it| it != node);
-        placed.term = term;
+        placement.in_sync.retain(|&it| it != node);
+        placement.term = term;
         Ok(())
     })
 }
@@ -208,29 +225,29 @@ pub(super) fn copies_dropped(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Re
 /// Edits slots with access to the rest of the map. The goal is preserved.
 fn edit<T>(
     map: &mut Map,
-    wanted: &[(SlotRange, T)],
-    mut change: impl FnMut(&Map, SlotRange, &mut Placed, &T) -> Result<(), String>,
+    edits: &[(SlotRange, T)],
+    mut change: impl FnMut(&Map, SlotRange, &mut Placement, &T) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut slots = std::mem::take(&mut map.slots);
-    let edited = slots.edit(wanted, |slots, placed, value| {
-        let goal = placed.goal();
-        change(map, slots, placed, value)?;
-        placed.set_goal(goal);
+    let edited = slots.edit(edits, |slots, placement, value| {
+        let goal = placement.goal();
+        change(map, slots, placement, value)?;
+        placement.set_goal(goal);
         Ok(())
     });
     map.slots = slots;
     edited
 }
 
-fn some<T>(slots: &[T]) -> Result<(), String> {
-    ensure(!slots.is_empty(), || "no slots are named".into())
+fn check_not_empty<T>(slots: &[T]) -> Result<(), String> {
+    ensure(!slots.is_empty(), || "the change names no slots".into())
 }
 
-fn base_member(map: &Map, node: NodeId) -> Result<(), String> {
+fn check_base_member(map: &Map, node: NodeId) -> Result<(), String> {
     let is_base = map
         .member(node)
         .is_some_and(|it| it.registration.roles.is_base());
     ensure(is_base, || {
-        format!("{} is no member that may have slots", map.name_of(node))
+        format!("{} is not a base member", map.name_of(node))
     })
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use larder_types::{StoreName, VersionId};
 
 use super::ensure;
-use crate::map::stores::ENDED_MAX;
-use crate::map::{AskId, Change, Ended, Map, NodeId, Push, Store, Version};
+use crate::map::stores::PUSH_RESULTS_MAX;
+use crate::map::{Change, Map, NodeId, Push, PushResult, RequestId, Store, Version};
 
-pub(super) fn push_begun(map: &mut Map, change: &Change) -> Result<(), String> {
+pub(super) fn begin_push(map: &mut Map, change: &Change) -> Result<(), String> {
     let Change::PushBegun {
         store: name,
-        ask,
+        request: ask,
         source,
         digest,
         allow_missing_replicas,
@@ -24,12 +24,12 @@ pub(super) fn push_begun(map: &mut Map, change: &Change) -> Result<(), String> {
     let store = map.stores.entry(name.clone()).or_default();
     if let Some(push) = &store.push {
         return Err(format!(
-            "version {} of store {name} is being pushed, from {}; wait until that has ended, or give it up: larder cluster abort-push {name}",
+            "version {} of store {name} is being pushed, from {}; wait until the push ends, or abort it: larder cluster abort-push {name}",
             push.version.version, push.version.source
         ));
     }
     ensure(!store.ended.iter().any(|it| it.ask == *ask), || {
-        format!("the push {ask} of store {name} has ended already")
+        format!("the push {ask} of store {name} has already ended")
     })?;
     store.push = Some(Push {
         ask: ask.clone(),
@@ -47,71 +47,73 @@ pub(super) fn push_begun(map: &mut Map, change: &Change) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn push_progressed(
+pub(super) fn record_push_progress(
     map: &mut Map,
     name: &StoreName,
     version: VersionId,
     progress: u64,
     at_ms: u64,
 ) -> Result<(), String> {
-    let store = store(&mut map.stores, name)?;
+    let store = store_mut(&mut map.stores, name)?;
     let push = store
         .push
         .as_mut()
         .filter(|it| it.version.version == version);
     let push =
         push.ok_or_else(|| format!("version {version} of store {name} is not being pushed"))?;
-    ensure(push.progress != progress, || "there is no progress".into())?;
+    ensure(push.progress != progress, || {
+        "the change reports no progress".into()
+    })?;
     (push.progress, push.progress_ms) = (progress, at_ms);
     Ok(())
 }
 
-pub(super) fn push_failed(
+pub(super) fn fail_push(
     map: &mut Map,
     name: &StoreName,
     version: VersionId,
     why: &str,
 ) -> Result<(), String> {
-    let store = store(&mut map.stores, name)?;
-    let push = push_of(store, name, version)?;
-    end(store, push.ask, version, Some(why.to_owned()));
+    let store = store_mut(&mut map.stores, name)?;
+    let push = take_push(store, name, version)?;
+    record_push_result(store, push.ask, version, Some(why.to_owned()));
     Ok(())
 }
 
-pub(super) fn version_live(
+pub(super) fn make_version_live(
     map: &mut Map,
     name: &StoreName,
     version: VersionId,
     lacking: &[NodeId],
 ) -> Result<(), String> {
-    members(map, lacking)?;
+    check_members(map, lacking)?;
     let kept_max = usize::from(map.settings.versions_kept);
-    let store = store(&mut map.stores, name)?;
-    let push = push_of(store, name, version)?;
+    let store = store_mut(&mut map.stores, name)?;
+    let push = take_push(store, name, version)?;
     let before = store.live.replace(push.version);
     if let Some(before) = before {
         store.kept.insert(0, before);
     }
     store.kept.truncate(kept_max);
-    store.lacking = sorted(lacking);
-    end(store, push.ask, version, None);
+    store.lacking = sort_and_dedup(lacking);
+    record_push_result(store, push.ask, version, None);
     Ok(())
 }
 
-pub(super) fn rolled_back(
+pub(super) fn roll_back(
     map: &mut Map,
     name: &StoreName,
-    ask: &AskId,
+    ask: &RequestId,
     to: VersionId,
     lacking: &[NodeId],
 ) -> Result<(), String> {
-    members(map, lacking)?;
-    let store = store(&mut map.stores, name)?;
+    check_members(map, lacking)?;
+    let store = store_mut(&mut map.stores, name)?;
     let at = store.kept.iter().position(|it| it.version == to);
     let Some(at) = at else {
         let kept: Vec<String> = store.kept.iter().map(|it| it.version.to_string()).collect();
         return Err(format!(
-            "version {to} of store {name} is not kept; these are: [{}]",
+            "store {name} does not keep version {to}; it keeps [{}]",
             kept.join(", ")
         ));
     };
@@ -119,18 +121,18 @@ pub(super) fn rolled_back(
     if let Some(before) = store.live.replace(target) {
         store.kept.insert(0, before);
     }
-    store.lacking = sorted(lacking);
-    end(store, ask.clone(), to, None);
+    store.lacking = sort_and_dedup(lacking);
+    record_push_result(store, ask.clone(), to, None);
     Ok(())
 }
 
-pub(super) fn caught_up(
+pub(super) fn record_caught_up(
     map: &mut Map,
     name: &StoreName,
     version: VersionId,
     nodes: &[NodeId],
 ) -> Result<(), String> {
-    let store = store(&mut map.stores, name)?;
+    let store = store_mut(&mut map.stores, name)?;
     ensure(
         store.live.as_ref().is_some_and(|it| it.version == version),
         || format!("version {version} of store {name} is not live"),
@@ -143,12 +145,12 @@ pub(super) fn caught_up(
     Ok(())
 }
 
-pub(super) fn version_removed(
+pub(super) fn remove_version(
     map: &mut Map,
     name: &StoreName,
     version: VersionId,
 ) -> Result<(), String> {
-    let store = store(&mut map.stores, name)?;
+    let store = store_mut(&mut map.stores, name)?;
     let before = store.kept.len();
     store.kept.retain(|it| it.version != version);
     ensure(store.kept.len() < before, || {
@@ -156,18 +158,18 @@ pub(super) fn version_removed(
     })
 }
 
-pub(super) fn store_removed(map: &mut Map, name: &StoreName) -> Result<(), String> {
-    let store = store(&mut map.stores, name)?;
+pub(super) fn remove_store(map: &mut Map, name: &StoreName) -> Result<(), String> {
+    let store = store_mut(&mut map.stores, name)?;
     ensure(store.push.is_none(), || {
         format!(
-            "a version of store {name} is being pushed; wait until that has ended, or give it up: larder cluster abort-push {name}"
+            "a version of store {name} is being pushed; wait until the push ends, or abort it: larder cluster abort-push {name}"
         )
     })?;
     map.stores.remove(name);
     Ok(())
 }
 
-fn store<'a>(
+fn store_mut<'a>(
     stores: &'a mut BTreeMap<StoreName, Store>,
     name: &StoreName,
 ) -> Result<&'a mut Store, String> {
@@ -176,35 +178,40 @@ fn store<'a>(
         .ok_or_else(|| format!("there is no store {name}"))
 }
 
-fn push_of(store: &mut Store, name: &StoreName, version: VersionId) -> Result<Push, String> {
-    let is_it = store
+fn take_push(store: &mut Store, name: &StoreName, version: VersionId) -> Result<Push, String> {
+    let is_pushed = store
         .push
         .as_ref()
         .is_some_and(|it| it.version.version == version);
-    ensure(is_it, || {
+    ensure(is_pushed, || {
         format!("version {version} of store {name} is not being pushed")
     })?;
-    Ok(store.push.take().expect("it was looked at above"))
+    Ok(store.push.take().expect("checked above"))
 }
 
-fn end(store: &mut Store, ask: AskId, version: VersionId, failed: Option<String>) {
-    store.ended.push(Ended {
+fn record_push_result(
+    store: &mut Store,
+    ask: RequestId,
+    version: VersionId,
+    failed: Option<String>,
+) {
+    store.ended.push(PushResult {
         ask,
         version,
         failed,
     });
-    let surplus = store.ended.len().saturating_sub(ENDED_MAX);
+    let surplus = store.ended.len().saturating_sub(PUSH_RESULTS_MAX);
     store.ended.drain(..surplus);
 }
 
-fn members(map: &Map, nodes: &[NodeId]) -> Result<(), String> {
-    let stranger = nodes.iter().find(|&&node| map.member(node).is_none());
-    ensure(stranger.is_none(), || {
-        format!("node number {stranger:?} is not a member")
+fn check_members(map: &Map, nodes: &[NodeId]) -> Result<(), String> {
+    let unknown = nodes.iter().find(|&&node| map.member(node).is_none());
+    ensure(unknown.is_none(), || {
+        format!("node number {unknown:?} is not a member")
     })
 }
 
-fn sorted(nodes: &[NodeId]) -> Vec<NodeId> {
+fn sort_and_dedup(nodes: &[NodeId]) -> Vec<NodeId> {
     let mut nodes = nodes.to_vec();
     nodes.sort_unstable();
     nodes.dedup();

@@ -20,18 +20,18 @@
 //! 3. A replica counts until the map removes it.
 //! 4. No write is accepted without a lease that certainly lasts.
 //! 5. Only the owner hands over a slot: when all its changes are acknowledged, no other node computes from its rows
-//!    ([`Owner::released`]), and the owner serves no requests for it. A node that learns late of the new owner, even the previous
+//!    ([`Owner::complete_release`]), and the owner serves no requests for it. A node that learns late of the new owner, even the previous
 //!    owner, therefore has no stale data.
 //!
 //! A write costs one allocation (the row, shared by log and streams), a push to the slot's log, and an entry in the table of
 //! uncommitted keys. Each replica adds a shared pointer in the turn's message. Without replicas, a host has no `Owner` and no
 //! cost; a slot of an `Owner` without replicas costs the same except for the messages.
 
-mod figures;
 mod peer;
 mod receive;
 mod send;
 mod slot;
+mod stats;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -40,13 +40,13 @@ use larder_types::BySlot;
 
 use crate::map::{Epoch, Term};
 
-use super::change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
-use super::outputs::{Ask, Event, Outputs, Wanted};
-use super::record::{Copy, Record};
+use super::change::{Assignment, ExecutedChange, LogEntry, Place, Position, Row, RowStore};
+use super::outputs::{MapRequest, Outputs, ReplicationEvent, SlotMapChange};
+use super::record::{Record, SlotCopy};
 use super::{Bugs, Limits};
-pub use figures::Figures;
 use peer::Peer;
-use slot::{Logged, Member, Owned, Role};
+use slot::{LoggedChange, OwnedSlot, ReplicaProgress, Role};
+pub use stats::ReplicationStats;
 
 /// The interval at which settled positions are logged. Without it, a start would replay long tails.
 const SETTLE_MS: u64 = 1_000;
@@ -86,7 +86,7 @@ pub struct Uncommitted<'a> {
     pub term: Term,
     pub committed: Position,
     /// The uncommitted changes, each with the row's previous value.
-    pub changes: Vec<(&'a Entry, Option<&'a [u8]>)>,
+    pub changes: Vec<(&'a LogEntry, Option<&'a [u8]>)>,
 }
 
 /// The decision about a write: it may be executed now, or the reason why not.
@@ -101,7 +101,7 @@ pub enum Admission {
         copies: usize,
         needed: usize,
     },
-    /// Too much is unacknowledged, or the slot is being handed over: retry after [`Event::Progress`].
+    /// Too much is unacknowledged, or the slot is being handed over: retry after [`ReplicationEvent::Progress`].
     Later,
 }
 
@@ -116,7 +116,7 @@ pub enum ReadWait {
         confirmed: bool,
     },
     NotOwner,
-    /// Another node may become the owner at any time: retry after [`Event::Progress`].
+    /// Another node may become the owner at any time: retry after [`ReplicationEvent::Progress`].
     Later,
 }
 
@@ -132,9 +132,9 @@ pub struct Confirmation {
 
 /// The keys are hashes already, so this hasher returns them unchanged.
 #[derive(Default)]
-pub(super) struct Same(u64);
+pub(super) struct IdentityHasher(u64);
 
-impl Hasher for Same {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -151,10 +151,10 @@ impl Hasher for Same {
 pub struct Owner {
     limits: Limits,
     bugs: Bugs,
-    slots: BySlot<Owned>,
+    slots: BySlot<OwnedSlot>,
     peers: BTreeMap<Place, Peer>,
     /// The last uncommitted change of each key, by a hash of slot and key.
-    under_way: HashMap<u64, u64, BuildHasherDefault<Same>>,
+    in_flight: HashMap<u64, u64, BuildHasherDefault<IdentityHasher>>,
     /// Slots whose log has waiting changes, or whose term is not durable.
     waiting: VecDeque<u16>,
     /// Slots that were changed in this turn.
@@ -172,25 +172,25 @@ pub struct Owner {
     durable: u64,
     /// The number of ownerships that began here.
     opened: u64,
-    tokens: send::Tokens,
+    tokens: send::TokenBucket,
     waits_to_fill: bool,
     ticked_ms: u64,
     /// The time at which settled positions were last logged.
     settled_ms: u64,
-    /// Cumulative statistics; [`Owner::figures`] adds the current state.
-    done: Figures,
+    /// Cumulative statistics; [`Owner::stats`] adds the current state.
+    totals: ReplicationStats,
 }
 
 impl Owner {
     pub fn new(limits: Limits, bugs: Bugs) -> Owner {
         Owner {
-            tokens: send::Tokens::new(limits.fill_bytes_per_second),
+            tokens: send::TokenBucket::new(limits.fill_bytes_per_second),
             waits_to_fill: false,
             limits,
             bugs,
             slots: BySlot::default(),
             peers: BTreeMap::new(),
-            under_way: HashMap::default(),
+            in_flight: HashMap::default(),
             waiting: VecDeque::new(),
             changed: Vec::new(),
             uncommitted: 0,
@@ -203,20 +203,20 @@ impl Owner {
             opened: 0,
             ticked_ms: 0,
             settled_ms: 0,
-            done: Figures::default(),
+            totals: ReplicationStats::default(),
         }
     }
 
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn stats(&self) -> ReplicationStats {
+        ReplicationStats {
             unacknowledged: self.uncommitted as u64,
             unacknowledged_bytes: self.bytes as u64,
-            ..self.done
+            ..self.totals
         }
     }
 
     /// Limits fills to this fraction of their rate, between 0 (exclusive) and 1.
-    pub fn share_fillings(&mut self, share: f64) {
+    pub fn set_fill_share(&mut self, share: f64) {
         let rate = self.limits.fill_bytes_per_second as f64 * share;
         self.tokens.set_rate(rate as u64);
     }
@@ -227,7 +227,7 @@ impl Owner {
     }
 
     /// Returns whether fills wait only for time to pass: end a turn in some milliseconds.
-    pub fn waits_to_fill(&self) -> bool {
+    pub fn is_fill_throttled(&self) -> bool {
         self.waits_to_fill
     }
 
@@ -239,7 +239,7 @@ impl Owner {
         self.slots.slots()
     }
 
-    /// Sets the time until which the lease certainly lasts, on this node's clock: see [`super::Lease`]. After a new incarnation,
+    /// Sets the time until which the lease certainly lasts, on this node's clock: see [`super::RenewalLease`]. After a new incarnation,
     /// it may be set only once the slots have been assigned by a map with that incarnation, because an earlier map may predate
     /// another owner.
     pub fn set_lease(&mut self, until_ms: u64) {
@@ -252,7 +252,7 @@ impl Owner {
         if self.min_copies != min_copies {
             self.min_copies = min_copies;
             let slots = self.slots.iter_mut();
-            slots.for_each(|(_, owned)| owned.note_copies(min_copies));
+            slots.for_each(|(_, owned)| owned.update_shortage(min_copies));
         }
     }
 
@@ -267,7 +267,7 @@ impl Owner {
         if !self.has_lease(now_ms) {
             return Admission::NoLease;
         }
-        if owned.is_short {
+        if owned.is_under_replicated {
             return Admission::TooFewCopies {
                 copies: owned.copies(),
                 needed: self.min_copies,
@@ -287,7 +287,7 @@ impl Owner {
     pub(super) fn change(
         &mut self,
         slot: u16,
-        changed: Changed<'_>,
+        changed: ExecutedChange<'_>,
         before: Option<Vec<u8>>,
         logged: &mut u64,
         out: &mut Outputs,
@@ -297,7 +297,7 @@ impl Owner {
             term: owned.term,
             number: owned.last().number + 1,
         };
-        let entry = Entry {
+        let entry = LogEntry {
             at,
             row: Row::new(changed.key, changed.value),
             is_open: changed.is_open,
@@ -316,10 +316,10 @@ impl Owner {
         }
     }
 
-    fn append(&mut self, slot: u16, entry: Entry, before: Option<Vec<u8>>, mark: u64) {
+    fn append(&mut self, slot: u16, entry: LogEntry, before: Option<Vec<u8>>, mark: u64) {
         let owned = self.slots.get_mut(slot).expect("the slot is owned");
         let key = key_of(slot, entry.row.key());
-        self.under_way.insert(key, entry.at.number);
+        self.in_flight.insert(key, entry.at.number);
         self.uncommitted += 1;
         self.bytes += entry.row.size();
         if !owned.is_waiting {
@@ -330,21 +330,21 @@ impl Owner {
             owned.is_changed = true;
             self.changed.push(slot);
         }
-        owned.log.push_back(Logged {
+        owned.log.push_back(LoggedChange {
             entry,
             key,
             before,
             mark,
         });
-        if owned.is_short {
-            owned.note_short();
+        if owned.is_under_replicated {
+            owned.record_shortage();
         }
     }
 
     pub fn outcome(&self, ticket: &Ticket) -> Outcome {
         match self.slots.get(ticket.slot) {
             Some(owned) if owned.opened != ticket.opened || owned.is_behind => Outcome::Unknown,
-            Some(owned) if owned.was_short(ticket.number) => Outcome::Unknown,
+            Some(owned) if owned.was_under_replicated(ticket.number) => Outcome::Unknown,
             Some(owned) if owned.committed.number >= ticket.number => Outcome::Acknowledged,
             Some(_) => Outcome::Waiting,
             None => Outcome::Unknown,
@@ -362,12 +362,9 @@ impl Owner {
         }
         let confirmed = !self.has_lease(now_ms) && !owned.is_alone();
         let mut acknowledged = None;
-        if self.uncommitted > 0
-            && !self.bugs.reads_what_is_uncommitted
-            && owned.committed != owned.last()
-        {
+        if self.uncommitted > 0 && !self.bugs.reads_uncommitted && owned.committed != owned.last() {
             let number = match key {
-                Some(key) => self.under_way.get(&key_of(slot, key)).copied(),
+                Some(key) => self.in_flight.get(&key_of(slot, key)).copied(),
                 None => Some(owned.last().number),
             };
             acknowledged = number.map(|number| Ticket {
@@ -399,7 +396,7 @@ impl Owner {
 
     /// Returns whether the map assigns this owned slot to another node. Its writes then wait.
     #[inline]
-    pub fn is_leaving(&self, slot: u16) -> bool {
+    pub fn is_moving(&self, slot: u16) -> bool {
         !self.moving.is_empty() && self.moving.contains(&slot)
     }
 
@@ -409,67 +406,67 @@ impl Owner {
         self.moving.iter().any(is_released)
     }
 
-    /// Completes the release after [`Event::Leaving`]: the nodes that computed from the slot's rows have discarded the results,
+    /// Completes the release after [`ReplicationEvent::Departure`]: the nodes that computed from the slot's rows have discarded the results,
     /// and receive no more of its rows until the map names the owner. From now on, no requests for the slot are served, and it is
     /// handed over when all its changes are acknowledged.
-    pub fn released(&mut self, slot: u16, out: &mut Outputs) {
+    pub fn complete_release(&mut self, slot: u16, out: &mut Outputs) {
         if let Some(owned) = self.slots.get_mut(slot)
             && owned.moving_to.is_some()
         {
             owned.is_released = true;
-            self.ask_to_move(slot, out);
+            self.request_move(slot, out);
         }
     }
 
     /// Records that a map of this epoch was applied.
-    pub(super) fn note_epoch(&mut self, epoch: Epoch, out: &mut Outputs) {
+    pub(super) fn record_epoch(&mut self, epoch: Epoch, out: &mut Outputs) {
         if self.epoch == epoch {
             return;
         }
         self.epoch = epoch;
         for slot in self.moving.clone() {
-            self.ask_to_move(slot, out);
+            self.request_move(slot, out);
         }
     }
 
     /// Requests the move, once per map, because the request is valid only for that map.
-    fn ask_to_move(&mut self, slot: u16, out: &mut Outputs) {
+    fn request_move(&mut self, slot: u16, out: &mut Outputs) {
         let Some(owned) = self.slots.get_mut(slot) else {
             return;
         };
         if let Some(to) = owned.moving_to
             && owned.is_released
             && owned.committed == owned.last()
-            && owned.move_asked != Some(self.epoch)
+            && owned.move_requested != Some(self.epoch)
         {
-            owned.move_asked = Some(self.epoch);
-            out.asks.push(Ask {
+            owned.move_requested = Some(self.epoch);
+            out.requests.push(MapRequest {
                 slot,
                 term: owned.term,
-                what: Wanted::Move(to, self.epoch),
+                change: SlotMapChange::MoveOwnership(to, self.epoch),
             });
         }
     }
 
     /// Sets the next owner according to the map.
-    fn set_heir(&mut self, slot: u16, heir: Option<Place>, out: &mut Outputs) {
+    fn set_next_owner(&mut self, slot: u16, heir: Option<Place>, out: &mut Outputs) {
         let owned = self.slots.get_mut(slot).expect("the slot is owned");
-        owned.heir = heir;
+        owned.next_owner = heir;
         if owned.moving_to == heir {
             return;
         }
-        let was_leaving = owned.moving_to.is_some();
+        let was_moving = owned.moving_to.is_some();
         owned.moving_to = heir;
         match heir {
-            Some(_) if was_leaving => {}
+            Some(_) if was_moving => {}
             Some(_) => {
                 self.moving.insert(slot);
-                out.events.push(Event::Leaving(slot));
+                out.events.push(ReplicationEvent::MoveRequested(slot));
             }
             None => {
                 owned.is_released = false;
                 self.moving.remove(&slot);
-                out.events.push(Event::Stays(slot));
+                out.events.push(ReplicationEvent::MoveCancelled(slot));
             }
         }
     }
@@ -478,7 +475,7 @@ impl Owner {
     pub(super) fn open(
         &mut self,
         slot: u16,
-        (copy, before): (Copy, Vec<Option<Vec<u8>>>),
+        (copy, before): (SlotCopy, Vec<Option<Vec<u8>>>),
         assignment: &Assignment,
         logged: &mut u64,
         now_ms: u64,
@@ -490,7 +487,7 @@ impl Owner {
             slot,
             term: assignment.term,
         });
-        let owned = Owned::new(assignment, copy.settled, self.opened, *logged);
+        let owned = OwnedSlot::new(assignment, copy.settled, self.opened, *logged);
         self.slots.insert(slot, owned);
         for (entry, before) in copy.tail.into_iter().zip(before) {
             self.append(slot, entry, before, 0);
@@ -503,9 +500,9 @@ impl Owner {
             owned.is_waiting = true;
             self.waiting.push_back(slot);
         }
-        self.members(slot, assignment, true, now_ms);
-        out.events.push(Event::Opened(slot));
-        self.set_heir(slot, assignment.heir, out);
+        self.update_members(slot, assignment, true, now_ms);
+        out.events.push(ReplicationEvent::Opened(slot));
+        self.set_next_owner(slot, assignment.next_owner, out);
         self.commit(slot, out);
     }
 
@@ -534,28 +531,34 @@ impl Owner {
                 self.waiting.push_back(slot);
             }
         }
-        self.members(slot, assignment, is_new_term, now_ms);
+        self.update_members(slot, assignment, is_new_term, now_ms);
         // The new term cancels a hand-over that the host requested itself.
         let is_new = is_new_term
             || self
                 .slots
                 .get(slot)
-                .is_some_and(|it| it.heir != assignment.heir);
+                .is_some_and(|it| it.next_owner != assignment.next_owner);
         if is_new {
-            self.set_heir(slot, assignment.heir, out);
+            self.set_next_owner(slot, assignment.next_owner, out);
         }
         self.commit(slot, out);
     }
 
     /// Keeps the state of members that stay. In a new term, all of them must confirm it.
-    fn members(&mut self, slot: u16, assignment: &Assignment, is_new_term: bool, now_ms: u64) {
+    fn update_members(
+        &mut self,
+        slot: u16,
+        assignment: &Assignment,
+        is_new_term: bool,
+        now_ms: u64,
+    ) {
         let owned = self.slots.get_mut(slot).expect("the slot is owned");
         let mut before = std::mem::take(&mut owned.members);
         let in_sync = assignment.in_sync.iter().map(|it| (*it, Role::InSync));
         let filling = assignment.filling.iter().map(|(it, began)| {
             let role = Role::Filling {
                 began: *began,
-                is_asked_into: false,
+                is_add_requested: false,
             };
             (*it, role)
         });
@@ -565,23 +568,23 @@ impl Owner {
                 Some(at) => {
                     let member = before.swap_remove(at);
                     let was_filled = member.role != Role::InSync && role == Role::InSync;
-                    self.done.filled += u64::from(was_filled);
+                    self.totals.filled += u64::from(was_filled);
                     member.in_role(role, now_ms)
                 }
-                None => Member::new(place, role, now_ms),
+                None => ReplicaProgress::new(place, role, now_ms),
             };
             if is_new_term {
-                member.begin_anew(true, now_ms);
+                member.reset(true, now_ms);
             }
             owned.members.push(member);
             let peer = self.peers.entry(place);
             let peer = peer.or_insert_with(|| Peer::new(now_ms));
             peer.dirty.insert(slot);
         }
-        owned.note_copies(self.min_copies);
+        owned.update_shortage(self.min_copies);
     }
 
-    fn peer(&mut self, place: Place, now_ms: u64) -> &mut Peer {
+    fn peer_mut(&mut self, place: Place, now_ms: u64) -> &mut Peer {
         let peer = self.peers.entry(place);
         peer.or_insert_with(|| Peer::new(now_ms))
     }
@@ -591,9 +594,9 @@ impl Owner {
         &mut self,
         slot: u16,
         term: Term,
-        rows: &mut impl Rows,
+        rows: &mut impl RowStore,
         out: &mut Outputs,
-    ) -> Copy {
+    ) -> SlotCopy {
         let mut owned = self.slots.remove(slot).expect("the slot is owned");
         self.moving.remove(&slot);
         let mut tail = VecDeque::new();
@@ -602,29 +605,32 @@ impl Owner {
             if last.entry.at.number > owned.committed.number {
                 self.bytes -= row.size();
                 self.uncommitted -= 1;
-                self.under_way.remove(&last.key);
+                self.in_flight.remove(&last.key);
                 rows.set(slot, row.key(), last.before.as_deref());
                 tail.push_front(last.entry);
             }
         }
-        out.events.push(Event::Closed(slot));
-        Copy {
+        out.events.push(ReplicationEvent::Closed(slot));
+        SlotCopy {
             term: term.max(owned.term),
-            is_whole: true,
+            is_complete: true,
             settled: owned.committed,
             tail,
         }
     }
 
     /// The first `upto` records are in this place's log.
-    pub(super) fn durable(&mut self, upto: u64, out: &mut Outputs) {
+    pub(super) fn record_durable(&mut self, upto: u64, out: &mut Outputs) {
         self.durable = upto;
         for _ in 0..self.waiting.len() {
-            let slot = self.waiting.pop_front().expect("as many as there were");
+            let slot = self
+                .waiting
+                .pop_front()
+                .expect("the loop pops as many slots as there were");
             if let Some(owned) = self.slots.get_mut(slot) {
                 owned.is_waiting = false;
                 self.commit(slot, out);
-                let owned = self.slots.get_mut(slot).expect("it stays");
+                let owned = self.slots.get_mut(slot).expect("commit keeps the slot");
                 let waits = owned.committed != owned.last() || owned.term_mark > upto;
                 if waits && !owned.is_waiting {
                     owned.is_waiting = true;
@@ -639,7 +645,7 @@ impl Owner {
         let Some(owned) = self.slots.get_mut(slot) else {
             return;
         };
-        let durable = if self.bugs.ignores_its_own_log {
+        let durable = if self.bugs.ignores_own_log {
             u64::MAX
         } else {
             self.durable
@@ -652,15 +658,15 @@ impl Owner {
             is_new = true;
             self.uncommitted -= 1;
             self.bytes -= size;
-            if self.under_way.get(&first.key) == Some(&first.entry.at.number) {
-                self.under_way.remove(&first.key);
+            if self.in_flight.get(&first.key) == Some(&first.entry.at.number) {
+                self.in_flight.remove(&first.key);
             }
             owned.committed = first.entry.at;
-            owned.kept_bytes += size;
+            owned.retained_bytes += size;
         }
         if is_new {
-            if out.events.last() != Some(&Event::Progress) {
-                out.events.push(Event::Progress);
+            if out.events.last() != Some(&ReplicationEvent::Progress) {
+                out.events.push(ReplicationEvent::Progress);
             }
             for member in &owned.members {
                 if let Some(peer) = self.peers.get_mut(&member.place) {
@@ -668,14 +674,14 @@ impl Owner {
                 }
             }
         }
-        owned.forget_sent();
-        if owned.kept_bytes > 2 * self.limits.unacknowledged_bytes_max {
+        owned.trim_log();
+        if owned.retained_bytes > 2 * self.limits.unacknowledged_bytes_max {
             // A fill that is slower than the writes must not delay them, so it is restarted. The log may hold one large row and
             // twice the limit of unacknowledged bytes, because in-sync replicas may acknowledge all of them together.
-            self.done.begun_anew += owned.restart_fillings(self.ticked_ms);
+            self.totals.fill_restarts += owned.restart_lagging_fills(self.ticked_ms);
         }
-        if is_new && self.is_leaving(slot) {
-            self.ask_to_move(slot, out);
+        if is_new && self.is_moving(slot) {
+            self.request_move(slot, out);
         }
     }
 
@@ -685,14 +691,14 @@ impl Owner {
         self.ticked_ms = now_ms;
         // If this process stalled, the silence is not the replicas' fault: the messages that arrived meanwhile are read first.
         let silent_ms = self.limits.silent_ms;
-        let stood_still = passed.saturating_sub(silent_ms / 5);
+        let stalled_ms = passed.saturating_sub(silent_ms / 5);
         let slowest = self.limits.slowest_bytes_per_second;
         for peer in self.peers.values_mut() {
-            peer.heard_ms = (peer.heard_ms + stood_still).min(now_ms);
-            peer.tick(now_ms, self.limits.beat_ms);
+            peer.last_received_ms = (peer.last_received_ms + stalled_ms).min(now_ms);
+            peer.tick(now_ms, self.limits.heartbeat_ms);
         }
         for (slot, owned) in self.slots.iter_mut() {
-            let is_due = now_ms >= owned.asked_ms + self.limits.ask_again_ms;
+            let is_due = now_ms >= owned.requested_ms + self.limits.request_retry_ms;
             if owned.committed.number > owned.settled_on_disk
                 && now_ms >= self.settled_ms + SETTLE_MS
             {
@@ -702,31 +708,33 @@ impl Owner {
                 out.records.push(Record::Settled { slot, number });
             }
             let (committed, is_quiet) = (owned.committed.number, owned.committed == owned.last());
-            let mut wanted = Vec::new();
+            let mut changes = Vec::new();
             for member in &mut owned.members {
-                member.idle_since_ms = (member.idle_since_ms + stood_still).min(now_ms);
+                member.idle_since_ms = (member.idle_since_ms + stalled_ms).min(now_ms);
                 let idle_ms = if member.is_following() {
                     self.peers[&member.place].silent_ms(now_ms, slowest)
                 } else {
                     now_ms - member.idle_since_ms
                 };
-                let is_silent = idle_ms > silent_ms || member.is_unfit;
+                let is_silent = idle_ms > silent_ms || member.cannot_sync;
                 let is_filled = member.is_filled(committed);
                 match &mut member.role {
-                    Role::InSync if is_silent => wanted.push(Wanted::Out(member.place)),
+                    Role::InSync if is_silent => {
+                        changes.push(SlotMapChange::RemoveReplica(member.place))
+                    }
                     Role::InSync => {}
                     Role::Filling {
-                        is_asked_into: true,
+                        is_add_requested: true,
                         ..
-                    } if is_silent => wanted.push(Wanted::EndFill(member.place)),
+                    } if is_silent => changes.push(SlotMapChange::AbortFill(member.place)),
                     _ if !is_filled => {}
                     Role::Filling {
                         began,
-                        is_asked_into,
+                        is_add_requested: is_asked_into,
                     } if is_due => {
                         // See invariant 2.
                         *is_asked_into = true;
-                        wanted.push(Wanted::Into(member.place, *began));
+                        changes.push(SlotMapChange::AddReplica(member.place, *began));
                     }
                     Role::Filling { .. } => {}
                 }
@@ -735,13 +743,15 @@ impl Owner {
                 && is_quiet
                 && owned.is_released
             {
-                wanted.push(Wanted::Move(to, self.epoch));
+                changes.push(SlotMapChange::MoveOwnership(to, self.epoch));
             }
-            if is_due && !wanted.is_empty() {
-                owned.asked_ms = now_ms;
+            if is_due && !changes.is_empty() {
+                owned.requested_ms = now_ms;
                 let term = owned.term;
-                let asks = wanted.into_iter().map(|what| Ask { slot, term, what });
-                out.asks.extend(asks);
+                let requests = changes
+                    .into_iter()
+                    .map(|change| MapRequest { slot, term, change });
+                out.requests.extend(requests);
             }
         }
         if now_ms >= self.settled_ms + SETTLE_MS {
@@ -774,7 +784,10 @@ impl Owner {
     /// The replicas of a slot whose acknowledgements are awaited, and whether each follows.
     pub fn replicas(&self, slot: u16) -> Vec<(Place, bool)> {
         let members = self.slots.get(slot).map(|it| it.members.as_slice());
-        let counting = members.unwrap_or_default().iter().filter(|it| it.counts());
+        let counting = members
+            .unwrap_or_default()
+            .iter()
+            .filter(|it| it.is_counted());
         counting.map(|it| (it.place, it.is_following())).collect()
     }
 }

@@ -5,22 +5,22 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::map::Term;
 
 use super::super::change::Place;
-use super::super::message::{Message, Part};
+use super::super::message::{Message, StreamPart};
 use super::super::outputs::Outputs;
-use super::Figures;
+use super::ReplicationStats;
 
 /// The contents of a sent message, to interpret its acknowledgement.
-pub(super) struct Sent {
+pub(super) struct SentMessage {
     sequence: u64,
     sent_ms: u64,
     bytes: usize,
     is_filling: bool,
-    upto: Vec<Carried>,
+    upto: Vec<CarriedChanges>,
 }
 
 /// For a slot in a term: changes up to this number, or the end of a fill as of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Carried {
+pub(super) struct CarriedChanges {
     pub slot: u16,
     pub term: Term,
     pub number: u64,
@@ -33,19 +33,19 @@ pub(super) struct Peer {
     pub connection: u64,
     pub acknowledged: u64,
     sequence: u64,
-    sent: VecDeque<Sent>,
-    pub bytes_on_way: usize,
+    sent: VecDeque<SentMessage>,
+    pub bytes_in_flight: usize,
     /// The part of these that belongs to fills.
-    pub fill_bytes_on_way: usize,
+    pub fill_bytes_in_flight: usize,
     /// Slots that may have something to send.
     pub dirty: BTreeSet<u16>,
     /// Slots whose fill must begin or continue.
     pub filling: BTreeSet<u16>,
     /// Slots with a settled position that the replica has not received.
     pub settled: BTreeSet<u16>,
-    pub heard_ms: u64,
+    pub last_received_ms: u64,
     sent_ms: u64,
-    pub is_beat_due: bool,
+    pub is_heartbeat_due: bool,
 }
 
 impl Peer {
@@ -56,21 +56,21 @@ impl Peer {
             acknowledged: 0,
             sequence: 0,
             sent: VecDeque::new(),
-            bytes_on_way: 0,
-            fill_bytes_on_way: 0,
+            bytes_in_flight: 0,
+            fill_bytes_in_flight: 0,
             dirty: BTreeSet::new(),
             filling: BTreeSet::new(),
             settled: BTreeSet::new(),
-            heard_ms: now_ms,
+            last_received_ms: now_ms,
             sent_ms: 0,
-            is_beat_due: false,
+            is_heartbeat_due: false,
         }
     }
 
     pub fn connect(&mut self, now_ms: u64) {
         self.is_connected = true;
         self.connection += 1;
-        self.heard_ms = now_ms;
+        self.last_received_ms = now_ms;
     }
 
     pub fn disconnect(&mut self) {
@@ -78,8 +78,8 @@ impl Peer {
         self.acknowledged = 0;
         self.sequence = 0;
         self.sent.clear();
-        self.bytes_on_way = 0;
-        self.fill_bytes_on_way = 0;
+        self.bytes_in_flight = 0;
+        self.fill_bytes_in_flight = 0;
         self.filling.clear();
         self.settled.clear();
     }
@@ -87,37 +87,37 @@ impl Peer {
     /// The time for which the place has owed an acknowledgement without sending anything, less the time that the bytes take at
     /// the slowest rate.
     pub fn silent_ms(&self, now_ms: u64, slowest_bytes_per_second: u64) -> u64 {
-        let owes = self.sent.front();
-        owes.map_or(0, |first| {
+        let oldest = self.sent.front();
+        oldest.map_or(0, |first| {
             let takes_ms = first.bytes as u64 * 1_000 / slowest_bytes_per_second.max(1);
-            let since_ms = first.sent_ms.max(self.heard_ms);
+            let since_ms = first.sent_ms.max(self.last_received_ms);
             now_ms.saturating_sub(since_ms.saturating_add(takes_ms))
         })
     }
 
-    pub fn tick(&mut self, now_ms: u64, beat_ms: u64) {
-        self.is_beat_due |= self.is_connected && now_ms >= self.sent_ms + beat_ms;
+    pub fn tick(&mut self, now_ms: u64, heartbeat_ms: u64) {
+        self.is_heartbeat_due |= self.is_connected && now_ms >= self.sent_ms + heartbeat_ms;
     }
 
     pub fn send(
         &mut self,
         to: Place,
-        part: Part,
+        part: StreamPart,
         bytes: usize,
-        upto: Vec<Carried>,
+        upto: Vec<CarriedChanges>,
         now_ms: u64,
         out: &mut Outputs,
     ) -> u64 {
         self.sequence += 1;
-        self.bytes_on_way += bytes;
-        let is_filling = matches!(part, Part::Rows { .. });
+        self.bytes_in_flight += bytes;
+        let is_filling = matches!(part, StreamPart::Rows { .. });
         if is_filling {
-            self.fill_bytes_on_way += bytes;
+            self.fill_bytes_in_flight += bytes;
         }
         self.sent_ms = now_ms;
-        self.is_beat_due = false;
+        self.is_heartbeat_due = false;
         let sequence = self.sequence;
-        self.sent.push_back(Sent {
+        self.sent.push_back(SentMessage {
             sequence,
             sent_ms: now_ms,
             bytes,
@@ -129,19 +129,24 @@ impl Peer {
     }
 
     /// Handles an acknowledgement. Returns what is now in the place's log.
-    pub fn acknowledge(&mut self, sequence: u64, now_ms: u64, done: &mut Figures) -> Vec<Carried> {
+    pub fn acknowledge(
+        &mut self,
+        sequence: u64,
+        now_ms: u64,
+        done: &mut ReplicationStats,
+    ) -> Vec<CarriedChanges> {
         let mut upto = Vec::new();
         while self.sent.front().is_some_and(|it| it.sequence <= sequence) {
-            let sent = self.sent.pop_front().expect("just seen");
-            self.bytes_on_way -= sent.bytes;
+            let sent = self.sent.pop_front().expect("checked above");
+            self.bytes_in_flight -= sent.bytes;
             if sent.is_filling {
-                self.fill_bytes_on_way -= sent.bytes;
+                self.fill_bytes_in_flight -= sent.bytes;
             }
             self.acknowledged = sent.sequence;
-            self.heard_ms = now_ms;
+            self.last_received_ms = now_ms;
             if !sent.upto.is_empty() {
                 done.acknowledged += 1;
-                done.waited_ms += now_ms.saturating_sub(sent.sent_ms);
+                done.latency_sum_ms += now_ms.saturating_sub(sent.sent_ms);
             }
             upto.extend(sent.upto);
         }

@@ -1,47 +1,51 @@
 //! The owner's inputs: connections, acknowledgements, answers to its `Begin`; and the confirmation that it is still the owner.
 
 use super::super::change::{Place, Position};
-use super::super::message::{Answer, Part};
-use super::super::outputs::{Event, Outputs};
+use super::super::message::{ReplicaReply, StreamPart};
+use super::super::outputs::{Outputs, ReplicationEvent};
 use super::peer::Peer;
-use super::slot::{Begun, Fill, Member, Role};
+use super::slot::{BeginState, Fill, ReplicaProgress, Role};
 use super::{Confirmation, Outcome, Owner, Term};
 
 impl Owner {
-    pub(in super::super) fn connected(&mut self, from: Place, now_ms: u64) {
-        let peer = self.peer(from, now_ms);
+    pub(in super::super) fn handle_connect(&mut self, from: Place, now_ms: u64) {
+        let peer = self.peer_mut(from, now_ms);
         peer.connect(now_ms);
-        self.begin_with(from, true, now_ms);
+        self.reset_streams(from, true, now_ms);
     }
 
-    pub(in super::super) fn lost(&mut self, from: Place, now_ms: u64) {
-        self.peer(from, now_ms).disconnect();
-        self.begin_with(from, false, now_ms);
+    pub(in super::super) fn handle_disconnect(&mut self, from: Place, now_ms: u64) {
+        self.peer_mut(from, now_ms).disconnect();
+        self.reset_streams(from, false, now_ms);
     }
 
-    fn begin_with(&mut self, place: Place, is_connected: bool, now_ms: u64) {
+    fn reset_streams(&mut self, place: Place, is_connected: bool, now_ms: u64) {
         for (slot, owned) in self.slots.iter_mut() {
             if let Some(member) = owned.member(place) {
-                member.begin_anew(false, now_ms);
+                member.reset(false, now_ms);
                 if is_connected && let Some(peer) = self.peers.get_mut(&place) {
                     peer.dirty.insert(slot);
                 }
-                owned.forget_sent();
+                owned.trim_log();
             }
         }
     }
 
-    pub(in super::super) fn acknowledged(
+    pub(in super::super) fn handle_acknowledgement(
         &mut self,
         from: Place,
         sequence: u64,
         now_ms: u64,
         out: &mut Outputs,
     ) {
-        let Owner { peers, done, .. } = self;
+        let Owner {
+            peers,
+            totals: done,
+            ..
+        } = self;
         let peer = peers.entry(from).or_insert_with(|| Peer::new(now_ms));
         let upto = peer.acknowledge(sequence, now_ms, done);
-        out.events.push(Event::Progress);
+        out.events.push(ReplicationEvent::Progress);
         for carried in upto {
             let Some(owned) = self.slots.get_mut(carried.slot) else {
                 continue;
@@ -52,21 +56,21 @@ impl Owner {
             };
             // A fill continues in another term. A rejected part of it restarts it.
             let counts = is_latest && (member.is_following() || self.bugs.ignores_terms);
-            if counts || !member.counts() {
+            if counts || !member.is_counted() {
                 member.acknowledged = member.acknowledged.max(carried.number);
                 if let Some(fill) = &mut member.fill {
-                    fill.is_there |= carried.is_filled;
+                    fill.is_logged |= carried.is_filled;
                 }
                 self.commit(carried.slot, out);
             }
         }
     }
 
-    pub(in super::super) fn answered(
+    pub(in super::super) fn handle_reply(
         &mut self,
         from: Place,
         (slot, term): (u16, Term),
-        answer: Answer,
+        answer: ReplicaReply,
         now_ms: u64,
         out: &mut Outputs,
     ) {
@@ -78,65 +82,65 @@ impl Owner {
             return;
         };
         match answer {
-            Answer::At(at) if member.begun == Begun::Asked => {
+            ReplicaReply::At(at) if member.begin_state == BeginState::Sent => {
                 // An invalid answer of a replica must not crash the owner.
                 let is_filled = matches!(
                     member.role,
                     Role::Filling {
-                        is_asked_into: false,
+                        is_add_requested: false,
                         ..
                     }
                 );
                 if is_filled {
-                    begin_filling(member, last);
+                    start_fill(member, last);
                 } else if (floor.number..=last.number).contains(&at.number) {
                     member.next = at.number + 1;
                     member.acknowledged = at.number;
-                    member.begun = Begun::Yes;
+                    member.begin_state = BeginState::Confirmed;
                     // Its copy is complete. The request to add it to the in-sync set may have to be repeated.
                     member.fill = Some(Fill {
                         after: None,
                         filled: Some(at.number),
-                        is_there: true,
+                        is_logged: true,
                     });
                 } else {
-                    member.is_unfit = true;
+                    member.cannot_sync = true;
                 }
             }
-            Answer::At(_) => {}
-            Answer::Refused(known) => {
-                member.begin_anew(false, now_ms);
+            ReplicaReply::At(_) => {}
+            ReplicaReply::Rejected(known) => {
+                member.reset(false, now_ms);
                 if known > term {
                     // The map with the later term will follow; a repetition is useless.
-                    member.begun = Begun::Asked;
+                    member.begin_state = BeginState::Sent;
                     owned.is_refused = true;
-                    out.events.push(Event::Progress);
+                    out.events.push(ReplicationEvent::Progress);
                 }
             }
-            Answer::Lacks => {
-                member.begin_anew(false, now_ms);
-                member.is_unfit = member.counts();
+            ReplicaReply::MissingChanges => {
+                member.reset(false, now_ms);
+                member.cannot_sync = member.is_counted();
             }
-            Answer::Ahead(_) => {
+            ReplicaReply::Ahead(_) => {
                 owned.is_behind = true;
-                out.events.push(Event::Behind(slot));
+                out.events.push(ReplicationEvent::OwnerBehind(slot));
             }
         }
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.dirty.insert(slot);
-            peer.heard_ms = now_ms;
+            peer.last_received_ms = now_ms;
         }
         self.commit(slot, out);
     }
 
     /// Starts a confirmation by the in-sync replicas that there is no other owner. Their answers from now on suffice for reads
-    /// that have already begun. `None` if not all replicas are available now; retry after [`Event::Progress`].
+    /// that have already begun. `None` if not all replicas are available now; retry after [`ReplicationEvent::Progress`].
     pub fn confirm(&mut self, slot: u16, now_ms: u64, out: &mut Outputs) -> Option<Confirmation> {
         let owned = self.slots.get(slot)?;
         if owned.is_refused || owned.is_behind {
             return None;
         }
-        let counting = owned.members.iter().filter(|it| it.counts());
+        let counting = owned.members.iter().filter(|it| it.is_counted());
         let places: Vec<(Place, bool)> = counting.map(|it| (it.place, it.is_following())).collect();
         if places.iter().any(|(_, is_following)| !is_following) {
             return None;
@@ -144,7 +148,7 @@ impl Owner {
         let mut needs = Vec::with_capacity(places.len());
         for (place, _) in places {
             let peer = self.peers.get_mut(&place)?;
-            let part = Part::Confirm(vec![(slot, owned.term)]);
+            let part = StreamPart::Confirm(vec![(slot, owned.term)]);
             let sequence = peer.send(place, part, 0, Vec::new(), now_ms, out);
             needs.push((place, peer.connection, sequence));
         }
@@ -157,16 +161,16 @@ impl Owner {
     }
 
     /// `Acknowledged`: reads that had begun when the confirmation started may be answered, once their keys are acknowledged.
-    pub fn is_confirmed(&self, asked: &Confirmation) -> Outcome {
-        let Some(owned) = self.slots.get(asked.slot) else {
+    pub fn is_confirmed(&self, confirmation: &Confirmation) -> Outcome {
+        let Some(owned) = self.slots.get(confirmation.slot) else {
             return Outcome::Unknown;
         };
-        let same = owned.opened == asked.opened && owned.term == asked.term;
+        let same = owned.opened == confirmation.opened && owned.term == confirmation.term;
         if !same || owned.is_refused || owned.is_behind {
             return Outcome::Unknown;
         }
         let mut all = true;
-        for (place, connection, sequence) in &asked.needs {
+        for (place, connection, sequence) in &confirmation.needs {
             match self.peers.get(place) {
                 Some(peer) if peer.connection == *connection && peer.is_connected => {
                     all &= peer.acknowledged >= *sequence;
@@ -182,8 +186,8 @@ impl Owner {
     }
 }
 
-fn begin_filling(member: &mut Member, last: Position) {
-    member.begun = Begun::Yes;
+fn start_fill(member: &mut ReplicaProgress, last: Position) {
+    member.begin_state = BeginState::Confirmed;
     if member.fill.is_none() {
         member.fill = Some(Fill::default());
         member.next = last.number + 1;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::super::change::{Place, Rows};
-use super::super::message::{Begin, Kind, Part, SlotChanges};
+use super::super::change::{Place, RowStore};
+use super::super::message::{Begin, BeginKind, SlotChanges, StreamPart};
 use super::super::outputs::Outputs;
-use super::peer::{Carried, Peer};
-use super::slot::{Begun, Fill, Member, Owned, Role};
+use super::peer::{CarriedChanges, Peer};
+use super::slot::{BeginState, Fill, OwnedSlot, ReplicaProgress, Role};
 use super::{Limits, Owner};
 
 /// The weight of an entry in addition to its row, in bytes.
@@ -15,10 +15,10 @@ const ENTRY_BYTES: usize = 16;
 /// The weight of the begin or the end of a slot's fill, in bytes.
 const SLOT_BYTES: usize = 128;
 /// The time for which unused tokens accumulate.
-const SAVED_MS: u64 = 20;
+const TOKENS_SAVED_MS: u64 = 20;
 
 /// A token bucket for fills. It allows small bursts only, because requests wait meanwhile.
-pub(super) struct Tokens {
+pub(super) struct TokenBucket {
     per_second: u64,
     /// In thousandths of a byte.
     left: u64,
@@ -27,34 +27,34 @@ pub(super) struct Tokens {
     spent_bytes: u64,
 }
 
-impl Tokens {
-    pub fn new(per_second: u64) -> Tokens {
-        Tokens {
+impl TokenBucket {
+    pub fn new(per_second: u64) -> TokenBucket {
+        TokenBucket {
             per_second,
-            left: per_second * SAVED_MS,
+            left: per_second * TOKENS_SAVED_MS,
             refilled_ms: 0,
             spent_bytes: 0,
         }
     }
 
     fn refill(&mut self, now_ms: u64) {
-        let passed_ms = now_ms.saturating_sub(self.refilled_ms).min(SAVED_MS);
+        let passed_ms = now_ms.saturating_sub(self.refilled_ms).min(TOKENS_SAVED_MS);
         self.refilled_ms = now_ms;
         let more = self.left.saturating_add(self.per_second * passed_ms);
-        self.left = more.min(self.per_second * SAVED_MS);
+        self.left = more.min(self.per_second * TOKENS_SAVED_MS);
     }
 
     /// Sets the rate, which is never zero, because a stopped fill would keep its slot from its replicas.
     pub fn set_rate(&mut self, per_second: u64) {
         self.per_second = per_second.max(1_000);
-        self.left = self.left.min(self.per_second * SAVED_MS);
+        self.left = self.left.min(self.per_second * TOKENS_SAVED_MS);
     }
 
     pub fn take_spent(&mut self) -> u64 {
         std::mem::take(&mut self.spent_bytes)
     }
 
-    fn are_left(&self) -> bool {
+    fn has_tokens(&self) -> bool {
         self.left > 0
     }
 
@@ -66,7 +66,7 @@ impl Tokens {
 
 impl Owner {
     /// To be called at the end of each turn.
-    pub(in super::super) fn flush(&mut self, rows: &impl Rows, now_ms: u64, out: &mut Outputs) {
+    pub(in super::super) fn flush(&mut self, rows: &impl RowStore, now_ms: u64, out: &mut Outputs) {
         let Owner {
             changed,
             peers,
@@ -99,7 +99,7 @@ impl Owner {
                 let Some(owned) = slots.get_mut(*slot) else {
                     continue;
                 };
-                if owned.member(*place).is_some_and(|it| it.is_to_be_filled()) {
+                if owned.member(*place).is_some_and(|it| it.needs_fill()) {
                     peer.filling.insert(*slot);
                     continue;
                 }
@@ -108,16 +108,16 @@ impl Owner {
                 }
                 let window = limits
                     .window_bytes
-                    .saturating_sub(peer.bytes_on_way + bytes);
+                    .saturating_sub(peer.bytes_in_flight + bytes);
                 if let Some(some) = changes_for(owned, *slot, *place, window) {
                     peer.settled.remove(slot);
                     bytes += some.1;
                     changes.push(some.0);
                 }
-                owned.forget_sent();
+                owned.trim_log();
                 if owned.member(*place).is_some_and(|it| it.is_following()) {
                     let last = owned.last().number;
-                    let member = owned.member(*place).expect("just seen");
+                    let member = owned.member(*place).expect("checked above");
                     if member.fill.as_ref().is_some_and(|it| it.filled.is_none()) {
                         peer.filling.insert(*slot);
                     }
@@ -126,7 +126,7 @@ impl Owner {
                     }
                 }
             }
-            if peer.is_beat_due {
+            if peer.is_heartbeat_due {
                 for slot in std::mem::take(&mut peer.settled) {
                     if let Some(owned) = slots.get_mut(slot)
                         && owned.member(*place).is_some_and(|it| it.is_following())
@@ -141,30 +141,37 @@ impl Owner {
                 }
             }
             if !changes.is_empty() {
-                let reaches = |it: &SlotChanges| {
+                let carried_by = |it: &SlotChanges| {
                     let last = it.entries.last()?;
-                    Some(Carried {
+                    Some(CarriedChanges {
                         slot: it.slot,
                         term: it.term,
                         number: last.at.number,
                         is_filled: false,
                     })
                 };
-                let upto = changes.iter().filter_map(reaches).collect();
-                peer.send(*place, Part::Changes(changes), bytes, upto, now_ms, out);
-            } else if peer.is_beat_due {
-                peer.send(*place, Part::Beat, 0, Vec::new(), now_ms, out);
+                let upto = changes.iter().filter_map(carried_by).collect();
+                peer.send(
+                    *place,
+                    StreamPart::Changes(changes),
+                    bytes,
+                    upto,
+                    now_ms,
+                    out,
+                );
+            } else if peer.is_heartbeat_due {
+                peer.send(*place, StreamPart::Heartbeat, 0, Vec::new(), now_ms, out);
             }
             peer.dirty.append(&mut left);
             while turn_bytes > 0
-                && tokens.are_left()
-                && peer.fill_bytes_on_way < limits.fill_window_bytes
+                && tokens.has_tokens()
+                && peer.fill_bytes_in_flight < limits.fill_window_bytes
                 && let Some(slot) = peer.filling.pop_first()
             {
                 let Some(owned) = slots.get_mut(slot) else {
                     continue;
                 };
-                let bytes = if owned.member(*place).is_some_and(|it| it.is_to_be_filled()) {
+                let bytes = if owned.member(*place).is_some_and(|it| it.needs_fill()) {
                     begin(peer, slot, owned, *place, now_ms, out);
                     0
                 } else {
@@ -184,7 +191,7 @@ impl Owner {
                 turn_bytes = turn_bytes.saturating_sub(weight);
             }
             *waits_to_fill |=
-                !peer.filling.is_empty() && peer.fill_bytes_on_way < limits.fill_window_bytes;
+                !peer.filling.is_empty() && peer.fill_bytes_in_flight < limits.fill_window_bytes;
         }
     }
 }
@@ -193,7 +200,7 @@ impl Owner {
 fn begin(
     peer: &mut Peer,
     slot: u16,
-    owned: &mut Owned,
+    owned: &mut OwnedSlot,
     place: Place,
     now_ms: u64,
     out: &mut Outputs,
@@ -202,23 +209,23 @@ fn begin(
     let Some(member) = owned.member(place) else {
         return true;
     };
-    match member.begun {
-        Begun::Yes => return false,
-        Begun::Asked => return true,
-        Begun::No if member.is_unfit => return true,
-        Begun::No => member.begun = Begun::Asked,
+    match member.begin_state {
+        BeginState::Confirmed => return false,
+        BeginState::Sent => return true,
+        BeginState::NotSent if member.cannot_sync => return true,
+        BeginState::NotSent => member.begin_state = BeginState::Sent,
     }
     let kind = match member.role {
         Role::Filling {
             began,
-            is_asked_into: false,
-        } if member.fill.is_some() => Kind::FillOn(began),
+            is_add_requested: false,
+        } if member.fill.is_some() => BeginKind::ResumeFill(began),
         Role::Filling {
             began,
-            is_asked_into: false,
-        } => Kind::Fill(began),
+            is_add_requested: false,
+        } => BeginKind::Fill(began),
         // The replica may already be in sync, so its copy must not be discarded.
-        _ => Kind::InSync,
+        _ => BeginKind::InSync,
     };
     let begin = Begin {
         slot,
@@ -227,21 +234,21 @@ fn begin(
         floor,
         history,
     };
-    peer.send(place, Part::Begin(begin), 0, Vec::new(), now_ms, out);
+    peer.send(place, StreamPart::Begin(begin), 0, Vec::new(), now_ms, out);
     true
 }
 
 /// Returns the next changes for a replica, and their weight.
 fn changes_for(
-    owned: &mut Owned,
+    owned: &mut OwnedSlot,
     slot: u16,
     place: Place,
     window: usize,
 ) -> Option<(SlotChanges, usize)> {
     let (last, floor) = (owned.last().number, owned.floor.number);
     let at = owned.members.iter().position(|it| it.place == place)?;
-    let Owned { log, members, .. } = owned;
-    let member: &mut Member = &mut members[at];
+    let OwnedSlot { log, members, .. } = owned;
+    let member: &mut ReplicaProgress = &mut members[at];
     if member.next > last || !member.is_following() {
         return None;
     }
@@ -282,9 +289,9 @@ fn changes_for(
 fn fill(
     peer: &mut Peer,
     slot: u16,
-    owned: &mut Owned,
+    owned: &mut OwnedSlot,
     place: Place,
-    rows: &impl Rows,
+    rows: &impl RowStore,
     limits: &Limits,
     now_ms: u64,
     out: &mut Outputs,
@@ -302,7 +309,7 @@ fn fill(
     }
     let bytes: usize = chunk.iter().map(|row| row.size() + ENTRY_BYTES).sum();
     if !chunk.is_empty() {
-        let part = Part::Rows {
+        let part = StreamPart::Rows {
             slot,
             term,
             rows: chunk,
@@ -311,12 +318,12 @@ fn fill(
     }
     if is_last {
         fill.filled = Some(last.number);
-        let part = Part::Filled {
+        let part = StreamPart::Filled {
             slot,
             term,
             at: last,
         };
-        let upto = vec![Carried {
+        let upto = vec![CarriedChanges {
             slot,
             term,
             number: last.number,

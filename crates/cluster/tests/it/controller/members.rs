@@ -1,7 +1,9 @@
 //! Scenarios of members that join, die, and are replaced, drained and removed.
 
-use larder_cluster::controller::{Ask, Decision};
-use larder_cluster::map::{AskId, Change, DiskId, Incarnation, NodeId, Roles, SlotRange, State};
+use larder_cluster::controller::{ControllerRequest, Decision};
+use larder_cluster::map::{
+    Change, DiskId, Incarnation, MemberState, NodeId, RequestId, Roles, SlotRange,
+};
 
 use super::scene::{Scene, name};
 use crate::maps::registration;
@@ -9,7 +11,7 @@ use crate::maps::registration;
 fn owners(scene: &Scene) -> Vec<u32> {
     let runs = scene.map.slots().runs().iter();
     let mut owners: Vec<u32> = runs
-        .flat_map(|run| run.placed.owner)
+        .flat_map(|run| run.placement.owner)
         .map(|it| it.0)
         .collect();
     owners.sort_unstable();
@@ -23,11 +25,11 @@ fn holds(scene: &Scene, node: u32) -> bool {
         .slots()
         .runs()
         .iter()
-        .any(|run| run.placed.names(NodeId(node)))
+        .any(|run| run.placement.includes(NodeId(node)))
 }
 
 #[test]
-fn a_dead_node_is_followed_at_once_in_one_change_and_replaced_after_a_time() {
+fn replicas_take_over_from_a_dead_node_in_one_change_and_it_is_replaced_later() {
     let mut scene = Scene::new();
     scene.register(registration(4, "zone-1", 1));
     scene.settle();
@@ -54,10 +56,11 @@ fn a_dead_node_is_followed_at_once_in_one_change_and_replaced_after_a_time() {
             .slots()
             .runs()
             .iter()
-            .any(|run| run.placed.holders().count() == 1)
+            .any(|run| run.placement.holders().count() == 1)
     );
-    let Decision::Nothing {
-        look_again_at_ms, ..
+    let Decision::Wait {
+        wake_at_ms: look_again_at_ms,
+        ..
     } = scene.decide()
     else {
         panic!("it waits");
@@ -71,18 +74,18 @@ fn a_dead_node_is_followed_at_once_in_one_change_and_replaced_after_a_time() {
             .slots()
             .runs()
             .iter()
-            .all(|run| run.placed.holders().count() == 2)
+            .all(|run| run.placement.holders().count() == 2)
     );
 }
 
 #[test]
-fn several_that_die_at_once_are_one_change_and_slots_of_nobody_wait_for_the_first_to_return() {
+fn simultaneous_deaths_are_one_change_and_slots_without_holders_wait_for_a_return() {
     let mut scene = Scene::new();
     scene.registered.remove(&name(1));
     scene.registered.remove(&name(2));
     scene.settle();
     assert_eq!(owners(&scene), [1, 3], "node 1 and 2 alone had some");
-    let Decision::Nothing { blocked, .. } = scene.decide() else {
+    let Decision::Wait { blocked, .. } = scene.decide() else {
         panic!("it waits");
     };
     assert!(blocked[0].contains("start node-0001 again"), "{blocked:?}");
@@ -91,14 +94,14 @@ fn several_that_die_at_once_are_one_change_and_slots_of_nobody_wait_for_the_firs
     scene.register(back);
     scene.settle();
     assert_eq!(owners(&scene), [2, 3]);
-    let Decision::Nothing { blocked, .. } = scene.decide() else {
+    let Decision::Wait { blocked, .. } = scene.decide() else {
         panic!("it waits");
     };
     assert_eq!(blocked, [""; 0]);
 }
 
 #[test]
-fn a_node_that_returns_before_its_death_was_seen_loses_its_slots_all_the_same() {
+fn a_node_that_restarts_before_its_death_is_detected_still_loses_its_slots() {
     let mut scene = Scene::new();
     let mut back = registration(1, "zone-1", 1);
     back.incarnation = Incarnation(2);
@@ -106,7 +109,7 @@ fn a_node_that_returns_before_its_death_was_seen_loses_its_slots_all_the_same() 
     scene.step();
     assert_eq!(
         scene.map.member(NodeId(1)).expect("it is").state,
-        State::Down
+        MemberState::Down
     );
     assert!(!owners(&scene).contains(&1));
     scene.settle();
@@ -118,7 +121,7 @@ fn a_node_that_returns_before_its_death_was_seen_loses_its_slots_all_the_same() 
 }
 
 #[test]
-fn an_empty_disk_under_an_old_name_is_no_replica_and_a_person_is_asked_where_it_was_the_only_one() {
+fn an_empty_disk_is_no_replica_and_a_sole_copy_blocks_on_the_operator() {
     let mut scene = Scene::new();
     scene.registered.clear();
     scene.settle();
@@ -133,7 +136,7 @@ fn an_empty_disk_under_an_old_name_is_no_replica_and_a_person_is_asked_where_it_
     scene.settle();
     // Only nodes 1 and 2 held slots 0 to 5460. The first of them to be examined is admitted without rows, so the other is then
     // the only holder.
-    let Decision::Nothing { blocked, .. } = scene.decide() else {
+    let Decision::Wait { blocked, .. } = scene.decide() else {
         panic!("it waits");
     };
     assert!(
@@ -144,19 +147,19 @@ fn an_empty_disk_under_an_old_name_is_no_replica_and_a_person_is_asked_where_it_
         .map
         .members()
         .iter()
-        .filter(|it| it.state == State::Down)
+        .filter(|it| it.state == MemberState::Down)
         .map(|it| it.id.0)
         .collect();
     assert_eq!(down.len(), 1, "{blocked:?}");
-    let ask = Ask::Remove {
+    let request = ControllerRequest::Remove {
         node: name(down[0]),
         lose_rows: true,
     };
-    scene.asks.push((AskId("lose".into()), ask));
+    scene.requests.push((RequestId("lose".into()), request));
     scene.settle();
-    scene.asks.push((
-        AskId("keep".into()),
-        Ask::Keep {
+    scene.requests.push((
+        RequestId("keep".into()),
+        ControllerRequest::Keep {
             node: name(down[0]),
         },
     ));
@@ -165,22 +168,23 @@ fn an_empty_disk_under_an_old_name_is_no_replica_and_a_person_is_asked_where_it_
 }
 
 #[test]
-fn a_drained_node_ends_without_slots_and_a_removed_one_is_forgotten_when_its_process_has_ended() {
+fn a_drained_node_loses_its_slots_and_a_removed_one_leaves_the_map_when_its_process_ends() {
     let mut scene = Scene::new();
     scene.register(registration(4, "zone-2", 1));
     scene.settle();
-    scene
-        .asks
-        .push((AskId("drain".into()), Ask::Drain { node: name(2) }));
+    scene.requests.push((
+        RequestId("drain".into()),
+        ControllerRequest::Drain { node: name(2) },
+    ));
     scene.settle();
     assert!(!holds(&scene, 2));
     assert_eq!(
-        scene.map.member(NodeId(2)).expect("it is").shown(),
+        scene.map.member(NodeId(2)).expect("it is").display_state(),
         "draining"
     );
-    scene.asks.push((
-        AskId("remove".into()),
-        Ask::Remove {
+    scene.requests.push((
+        RequestId("remove".into()),
+        ControllerRequest::Remove {
             node: name(2),
             lose_rows: false,
         },
@@ -188,7 +192,7 @@ fn a_drained_node_ends_without_slots_and_a_removed_one_is_forgotten_when_its_pro
     scene.settle();
     assert!(
         scene.map.member(NodeId(2)).is_some(),
-        "its process would register anew"
+        "its process would register again"
     );
     scene.registered.remove(&name(2));
     scene.settle();
@@ -197,7 +201,7 @@ fn a_drained_node_ends_without_slots_and_a_removed_one_is_forgotten_when_its_pro
 }
 
 #[test]
-fn nodes_that_compute_alone_get_outputs_at_once_and_never_slots() {
+fn compute_only_nodes_get_outputs_immediately_and_never_slots() {
     let mut scene = Scene::new();
     assert_eq!(scene.map.outputs().len(), 0, "owners compute");
     for number in [4, 5] {
@@ -218,7 +222,7 @@ fn nodes_that_compute_alone_get_outputs_at_once_and_never_slots() {
     let before: Vec<u32> = (1..=5).map(|node| share(&scene, node)).collect();
     scene.registered.remove(&name(4));
     scene.settle();
-    assert_eq!(share(&scene, 4), 0, "others compute at once");
+    assert_eq!(share(&scene, 4), 0, "other nodes compute immediately");
     assert!(
         (1..=5)
             .filter(|&node| node != 4)
@@ -227,7 +231,7 @@ fn nodes_that_compute_alone_get_outputs_at_once_and_never_slots() {
 }
 
 #[test]
-fn slots_are_given_out_when_enough_nodes_have_come_and_then_to_all_of_them() {
+fn slots_are_first_placed_when_enough_nodes_have_registered() {
     let mut scene = Scene::empty(3);
     for number in [1, 2] {
         scene.register(registration(number, "zone-1", 1));
@@ -243,14 +247,14 @@ fn slots_are_given_out_when_enough_nodes_have_come_and_then_to_all_of_them() {
             .slots()
             .runs()
             .iter()
-            .all(|run| run.placed.is_settled()),
-        "nobody has rows yet: nothing is filled"
+            .all(|run| run.placement.is_settled()),
+        "no node has rows yet: nothing is filled"
     );
 }
 
 /// The node had a lease and therefore received slots. No owner could fill it, and the slots waited for it.
 #[test]
-fn a_new_node_that_most_cannot_reach_is_given_nothing_until_they_can() {
+fn a_new_node_receives_no_slots_while_most_holders_cannot_reach_it() {
     let mut scene = Scene::new();
     let tell = |scene: &mut Scene, by: &[u32]| {
         for number in 1..=3 {
@@ -266,17 +270,17 @@ fn a_new_node_that_most_cannot_reach_is_given_nothing_until_they_can() {
     };
     tell(&mut scene, &[1, 3]);
     scene.register(registration(4, "zone-1", 1));
-    scene.rest();
+    scene.run_until_idle();
     assert!(scene.map.is_up(NodeId(4)) && !holds(&scene, 4));
     assert_eq!(owners(&scene), [1, 2, 3]);
     tell(&mut scene, &[2]);
-    scene.rest();
+    scene.run_until_idle();
     assert!(holds(&scene, 4), "most reach it");
     scene.settle();
     let waiting = |owner: u32| {
         let runs = scene.map.slots().runs().iter();
         let mut waiting = runs.filter(|run| {
-            let placed = &run.placed;
+            let placed = &run.placement;
             placed.owner == Some(NodeId(owner))
                 && placed.goal().contains(&NodeId(4))
                 && !placed.is_holder(NodeId(4))
@@ -287,11 +291,11 @@ fn a_new_node_that_most_cannot_reach_is_given_nothing_until_they_can() {
     assert_eq!(
         [1, 2, 3].map(waiting),
         [false, true, false],
-        "who cannot reach it does not begin"
+        "an owner that cannot reach the node does not begin fills"
     );
     tell(&mut scene, &[1, 2, 3]);
-    scene.rest();
-    assert!(holds(&scene, 4), "what it has it keeps");
+    scene.run_until_idle();
+    assert!(holds(&scene, 4), "the node keeps its slots");
     tell(&mut scene, &[]);
     scene.settle();
     assert_eq!(owners(&scene), [1, 2, 3, 4]);

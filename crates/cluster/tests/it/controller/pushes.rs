@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use larder_cluster::controller::{Ask, Decision, Progress, Pulled};
-use larder_cluster::map::{AskId, Change, ChangeId, Epoch, Incarnation, Map, NodeId};
+use larder_cluster::controller::{ControllerRequest, Decision, Progress, VersionProgress};
+use larder_cluster::map::{Change, ChangeId, Epoch, Incarnation, Map, NodeId, RequestId};
 use larder_types::{StoreName, VersionId};
 
 use super::scene::{Scene, name};
@@ -21,14 +21,14 @@ fn ready(digest: &str) -> Progress {
 
 impl Scene {
     fn push(&mut self, id: &str, allow_missing_replicas: u32) {
-        let ask = Ask::Push {
+        let request = ControllerRequest::Push {
             store: store(),
             source: format!("s3://{id}"),
             digest: id.into(),
             allow_missing_replicas,
             options: BTreeMap::new(),
         };
-        self.asks.push((AskId(id.into()), ask));
+        self.requests.push((RequestId(id.into()), request));
     }
 
     fn report(&mut self, number: u32, version: u64, progress: Progress) {
@@ -38,7 +38,7 @@ impl Scene {
         report
             .versions
             .retain(|it| it.version != VersionId(version));
-        report.versions.push(Pulled {
+        report.versions.push(VersionProgress {
             store: store(),
             version: VersionId(version),
             progress,
@@ -51,16 +51,16 @@ impl Scene {
 }
 
 #[test]
-fn a_version_goes_live_when_the_last_holder_has_it_and_then_the_wish_is_answered() {
+fn a_version_goes_live_when_the_last_holder_has_it_and_the_request_is_answered() {
     let mut scene = Scene::new();
     scene.push("a", 0);
     for number in [1, 2] {
-        assert_eq!(scene.rest(), []);
+        assert_eq!(scene.run_until_idle(), []);
         scene.report(number, 1, ready("a"));
     }
-    assert_eq!((scene.rest(), scene.live()), (vec![], None));
+    assert_eq!((scene.run_until_idle(), scene.live()), (vec![], None));
     scene.report(3, 1, ready("a"));
-    let answers = scene.rest();
+    let answers = scene.run_until_idle();
     assert_eq!(
         answers,
         [(
@@ -71,7 +71,7 @@ fn a_version_goes_live_when_the_last_holder_has_it_and_then_the_wish_is_answered
     assert_eq!(scene.live(), Some(1));
     // The reply was lost: the request is still stored, and is not executed twice.
     scene.push("a", 0);
-    assert_eq!(scene.rest(), answers);
+    assert_eq!(scene.run_until_idle(), answers);
     assert_eq!(scene.map.stores()[&store()].next, VersionId(2));
 }
 
@@ -89,7 +89,7 @@ fn one_failure_ends_the_push_everywhere_and_so_does_another_digest() {
     ] {
         let id = words.len().to_string();
         scene.push(&id, 0);
-        scene.rest();
+        scene.run_until_idle();
         let version = scene.map.stores()[&store()]
             .push
             .as_ref()
@@ -99,7 +99,7 @@ fn one_failure_ends_the_push_everywhere_and_so_does_another_digest() {
             .0;
         scene.report(1, version, ready(&id));
         scene.report(3, version, progress);
-        let answers = scene.rest();
+        let answers = scene.run_until_idle();
         let why = answers[0].1.as_ref().expect_err("it failed");
         assert!(why.contains(words), "{why}");
         assert_eq!(scene.live(), None);
@@ -107,10 +107,10 @@ fn one_failure_ends_the_push_everywhere_and_so_does_another_digest() {
 }
 
 #[test]
-fn as_many_as_allowed_may_miss_a_version_where_others_cover_their_slots() {
+fn the_allowed_number_of_holders_may_lack_a_version_if_others_cover_their_slots() {
     let mut scene = Scene::new();
     scene.push("a", 1);
-    scene.rest();
+    scene.run_until_idle();
     scene.report(
         3,
         1,
@@ -119,16 +119,16 @@ fn as_many_as_allowed_may_miss_a_version_where_others_cover_their_slots() {
         },
     );
     scene.report(1, 1, ready("a"));
-    assert_eq!(scene.rest(), []);
+    assert_eq!(scene.run_until_idle(), []);
     scene.report(2, 1, ready("a"));
-    assert!(scene.rest()[0].1.is_ok());
+    assert!(scene.run_until_idle()[0].1.is_ok());
     assert_eq!(scene.map.stores()[&store()].lacking, [NodeId(3)]);
     scene.report(3, 1, ready("a"));
-    scene.rest();
+    scene.run_until_idle();
     assert_eq!(scene.map.stores()[&store()].lacking, [], "it has caught up");
 
     scene.push("b", 2);
-    scene.rest();
+    scene.run_until_idle();
     scene.report(
         2,
         2,
@@ -143,7 +143,7 @@ fn as_many_as_allowed_may_miss_a_version_where_others_cover_their_slots() {
             why: "no route".into(),
         },
     );
-    let answers = scene.rest();
+    let answers = scene.run_until_idle();
     let why = answers[0]
         .1
         .as_ref()
@@ -153,26 +153,26 @@ fn as_many_as_allowed_may_miss_a_version_where_others_cover_their_slots() {
 }
 
 #[test]
-fn a_second_push_of_the_store_is_refused_by_name_while_the_first_goes_on() {
+fn a_second_push_of_a_store_is_rejected_while_the_first_is_in_progress() {
     let mut scene = Scene::new();
     scene.push("a", 0);
     scene.push("b", 0);
-    let answers = scene.rest();
+    let answers = scene.run_until_idle();
     let why = answers[0].1.as_ref().expect_err("the first is under way");
     assert!(
         answers[0].0 == "b" && why.contains("from s3://a"),
         "{answers:?}"
     );
     (1..=3).for_each(|number| scene.report(number, 1, ready("a")));
-    assert!(scene.rest()[0].1.is_ok());
+    assert!(scene.run_until_idle()[0].1.is_ok());
 }
 
 #[test]
-fn a_push_of_which_nobody_tells_is_given_up_and_one_that_goes_on_slowly_is_not() {
+fn a_push_without_progress_is_aborted_and_a_slow_one_is_not() {
     let mut scene = Scene::new();
     let silence_ms = scene.map.settings().push_silence_ms;
     scene.push("a", 0);
-    scene.rest();
+    scene.run_until_idle();
     for step in 1..=4 {
         scene.report(
             1,
@@ -183,27 +183,27 @@ fn a_push_of_which_nobody_tells_is_given_up_and_one_that_goes_on_slowly_is_not()
             },
         );
         scene.now_ms += silence_ms / 2;
-        assert_eq!(scene.rest(), []);
+        assert_eq!(scene.run_until_idle(), []);
     }
     scene.now_ms += silence_ms;
-    let answers = scene.rest();
+    let answers = scene.run_until_idle();
     let why = answers[0].1.as_ref().expect_err("silence");
     assert!(
-        why.contains("no node told of progress for 1800 seconds; waiting for node-0001"),
+        why.contains("no node reported progress for 1800 seconds; waiting for node-0001"),
         "{why}"
     );
 }
 
 #[test]
-fn a_node_that_dies_during_a_push_is_not_waited_for() {
+fn a_push_does_not_wait_for_a_node_that_dies() {
     let mut scene = Scene::new();
     scene.push("a", 0);
-    scene.rest();
+    scene.run_until_idle();
     scene.report(1, 1, ready("a"));
     scene.report(2, 1, ready("a"));
     scene.registered.remove(&name(3));
     assert!(
-        scene.rest()[0].1.is_ok(),
+        scene.run_until_idle()[0].1.is_ok(),
         "its slots have owners who have the version"
     );
     assert_eq!(scene.live(), Some(1));
@@ -215,20 +215,20 @@ fn a_rollback_needs_nodes_that_have_the_version() {
     for version in [1, 2] {
         let id = format!("push-{version}");
         scene.push(&id, 0);
-        scene.rest();
+        scene.run_until_idle();
         (1..=3).for_each(|number| scene.report(number, version, ready(&id)));
-        scene.rest();
+        scene.run_until_idle();
     }
     assert_eq!(scene.live(), Some(2));
     let roll_back = |scene: &mut Scene, id: &str| {
-        scene.asks.push((
-            AskId(id.into()),
-            Ask::RollBack {
+        scene.requests.push((
+            RequestId(id.into()),
+            ControllerRequest::RollBack {
                 store: store(),
                 to: None,
             },
         ));
-        scene.rest()
+        scene.run_until_idle()
     };
     let kept = scene.reports.clone();
     for number in [1, 2] {
@@ -254,7 +254,7 @@ fn a_rollback_needs_nodes_that_have_the_version() {
 }
 
 #[test]
-fn a_controller_that_stops_at_any_step_is_followed_by_one_that_ends_alike() {
+fn a_controller_replaced_at_any_step_reaches_the_same_result() {
     // The controller is stateless. The next one can lack only the reply to the last change, which the map contains.
     let mut scene = Scene::new();
     scene.push("a", 0);
@@ -271,7 +271,7 @@ fn a_controller_that_stops_at_any_step_is_followed_by_one_that_ends_alike() {
         );
         let again = scene.map.apply(&change, &id);
         assert!(
-            again.is_err() || matches!(change, Change::PlacementTaken { .. }),
+            again.is_err() || matches!(change, Change::PlacementReplaced { .. }),
             "{change:?} is not made twice"
         );
         steps += 1;
@@ -280,35 +280,39 @@ fn a_controller_that_stops_at_any_step_is_followed_by_one_that_ends_alike() {
 }
 
 #[test]
-fn a_node_that_is_given_slots_counts_only_when_it_has_pulled_their_partitions() {
+fn a_new_holder_counts_only_once_it_has_pulled_the_partitions_of_its_slots() {
     let mut scene = Scene::new();
     scene.push("a", 0);
-    scene.rest();
+    scene.run_until_idle();
     for number in [1, 2, 3] {
         scene.report(number, 1, ready("a"));
     }
-    scene.rest();
+    scene.run_until_idle();
     assert_eq!(scene.live(), Some(1));
     scene.register(registration(4, "zone-1", 1));
-    scene.rest();
+    scene.run_until_idle();
     let filled = |scene: &Scene| {
         let runs = scene.map.slots().runs().iter();
-        runs.filter(|run| !run.placed.filling.is_empty()).count()
+        runs.filter(|run| !run.placement.filling.is_empty()).count()
     };
     let before = filled(&scene);
     assert!(before > 0, "the fourth node is given slots");
     scene.report(4, 1, ready("a"));
     let report = scene.reports.get_mut(&name(4)).expect("it reported");
     report.epoch = Epoch(1);
-    scene.tell_that_all_are_filled();
-    scene.rest();
-    assert_eq!(filled(&scene), before, "what it has is of the slots before");
+    scene.report_fills_complete();
+    scene.run_until_idle();
+    assert_eq!(
+        filled(&scene),
+        before,
+        "the pulled partitions are of the previous slots"
+    );
     while filled(&scene) > 0 {
         scene.report(4, 1, ready("a"));
-        scene.tell_that_all_are_filled();
-        scene.rest();
+        scene.report_fills_complete();
+        scene.run_until_idle();
     }
     let member = scene.map.member_named(&name(4)).expect("a member").id;
     let runs = scene.map.slots().runs();
-    assert!(runs.iter().any(|run| run.placed.owner == Some(member)));
+    assert!(runs.iter().any(|run| run.placement.owner == Some(member)));
 }

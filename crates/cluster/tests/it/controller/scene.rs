@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use larder_cluster::controller::{Ask, Decision, Report, Synced, World, decide};
-use larder_cluster::map::{AskId, ChangeId, Map, NodeName, Registration, Settings};
+use larder_cluster::controller::{
+    ControllerRequest, Decision, Inputs, Report, SyncedReplica, decide,
+};
+use larder_cluster::map::{ChangeId, Map, NodeName, Registration, RequestId, Settings};
 
-use crate::maps::{given_away, three};
+use crate::maps::{hand_over_change, three};
 
 pub struct Scene {
     pub map: Map,
     pub now_ms: u64,
     pub registered: BTreeMap<NodeName, Registration>,
     pub reports: BTreeMap<NodeName, Report>,
-    pub asks: Vec<(AskId, Ask)>,
+    pub requests: Vec<(RequestId, ControllerRequest)>,
 }
 
 pub fn name(number: u32) -> NodeName {
@@ -31,7 +33,7 @@ impl Scene {
             registered: registered.collect(),
             now_ms: 1_000_000,
             reports: BTreeMap::new(),
-            asks: Vec::new(),
+            requests: Vec::new(),
             map,
         };
         scene.settle();
@@ -51,7 +53,7 @@ impl Scene {
             now_ms: 1_000_000,
             registered: BTreeMap::new(),
             reports: BTreeMap::new(),
-            asks: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -61,12 +63,12 @@ impl Scene {
     }
 
     pub fn decide(&self) -> Decision {
-        decide(&World {
+        decide(&Inputs {
             map: &self.map,
             now_ms: self.now_ms,
             registered: &self.registered,
             reports: &self.reports,
-            asks: &self.asks,
+            requests: &self.requests,
         })
     }
 
@@ -79,21 +81,21 @@ impl Scene {
                     .apply(&change, &ChangeId::default())
                     .expect("it fits");
             }
-            Decision::Answer { ask, answer } => {
-                self.asks.retain(|(id, _)| *id != ask);
-                return Some((ask.0, answer));
+            Decision::Answer { request, answer } => {
+                self.requests.retain(|(id, _)| *id != request);
+                return Some((request.0, answer));
             }
-            Decision::Nothing { .. } => {}
+            Decision::Wait { .. } => {}
         }
         None
     }
 
     /// Runs until there is nothing to do. Returns the answers given meanwhile. Fills stay in progress.
-    pub fn rest(&mut self) -> Vec<(String, Result<String, String>)> {
+    pub fn run_until_idle(&mut self) -> Vec<(String, Result<String, String>)> {
         let mut answers = Vec::new();
         for _ in 0..500 {
-            if matches!(self.decide(), Decision::Nothing { .. }) {
-                let Some(change) = given_away(&self.map, |_| true) else {
+            if matches!(self.decide(), Decision::Wait { .. }) {
+                let Some(change) = hand_over_change(&self.map, |_| true) else {
                     return answers;
                 };
                 self.map = self
@@ -104,35 +106,35 @@ impl Scene {
             }
             answers.extend(self.step());
         }
-        panic!("it does not come to rest: {:?}", self.decide());
+        panic!("the controller does not become idle: {:?}", self.decide());
     }
 
-    /// Like `rest`, but completes all fills.
+    /// Like `run_until_idle`, but completes all fills.
     pub fn settle(&mut self) {
         for _ in 0..500 {
-            self.rest();
-            let is_filling = self.tell_that_all_are_filled();
+            self.run_until_idle();
+            let is_filling = self.report_fills_complete();
             if !is_filling {
                 return;
             }
         }
-        panic!("it is never filled");
+        panic!("the fills never complete");
     }
 
     /// Lets the owners report all fills as complete. Returns whether there were any.
-    pub fn tell_that_all_are_filled(&mut self) -> bool {
+    pub fn report_fills_complete(&mut self) -> bool {
         let mut is_filling = false;
         for run in self.map.slots().runs() {
-            for filling in &run.placed.filling {
+            for filling in &run.placement.filling {
                 let owner = self
                     .map
-                    .member(run.placed.owner.expect("it has one"))
+                    .member(run.placement.owner.expect("it has one"))
                     .expect("a member");
                 let report = self.reports.entry(owner.name().clone()).or_default();
                 report.incarnation = owner.registration.incarnation;
-                report.synced.push(Synced {
+                report.synced.push(SyncedReplica {
                     slots: run.slots,
-                    term: run.placed.term,
+                    term: run.placement.term,
                     node: filling.node,
                     began: filling.began,
                 });

@@ -4,14 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_cluster::controller::{
-    Ask, Decision, Progress, Pulled, Report, Synced, World, decide, next_map,
+    ControllerRequest, Decision, Inputs, Progress, Report, SyncedReplica, VersionProgress, decide,
+    next_map,
 };
 use larder_cluster::map::{
-    AskId, AtTerm, By, Change, ChangeId, DiskId, Epoch, Filling, Incarnation, Leaving, Map, NodeId,
-    NodeName, Refused, Registration, Roles, Settings, State,
+    Change, ChangeId, ChangeRejected, Departure, DiskId, Epoch, Incarnation, Map, MemberState,
+    NodeId, NodeName, Registration, ReplicaFill, RequestId, Roles, Settings, SyncChange,
+    SyncChangeOrigin,
 };
 
-use crate::maps::{given_away, registration};
+use crate::maps::{hand_over_change, registration};
 use crate::random::Random;
 
 /// Number of slots whose writes are watched: one in 256.
@@ -28,8 +30,8 @@ pub struct Node {
     rows: Vec<BTreeSet<u32>>,
     /// Replicas that are not in sync yet, but whose acknowledgements it awaits.
     promised: BTreeSet<(u16, NodeId, Epoch)>,
-    synced: Vec<Synced>,
-    versions: Vec<Pulled>,
+    synced: Vec<SyncedReplica>,
+    versions: Vec<VersionProgress>,
     /// The epoch of the map of its last pull.
     epoch: Epoch,
     reported: Vec<Report>,
@@ -41,8 +43,8 @@ pub struct Cluster {
     pub now_ms: u64,
     pub nodes: BTreeMap<NodeName, Node>,
     reports: BTreeMap<NodeName, Report>,
-    pub asks: Vec<(AskId, Ask)>,
-    pub answers: Vec<(AskId, Result<String, String>)>,
+    pub requests: Vec<(RequestId, ControllerRequest)>,
+    pub answers: Vec<(RequestId, Result<String, String>)>,
     acknowledged: Vec<BTreeSet<u32>>,
     next_number: u32,
     pub changes: u64,
@@ -66,7 +68,7 @@ impl Cluster {
             now_ms: 1_000_000,
             nodes: BTreeMap::new(),
             reports: BTreeMap::new(),
-            asks: Vec::new(),
+            requests: Vec::new(),
             answers: Vec::new(),
             acknowledged: vec![BTreeSet::new(); usize::from(WATCHED)],
             next_number: 1,
@@ -114,8 +116,8 @@ impl Cluster {
             1 => self.cut_off(&name),
             2 | 3 => self.bring_back(&name),
             4 if names.len() < 8 => self.start_new(),
-            5 => self.ask(&name),
-            6..=9 => self.see(&name),
+            5 => self.request(&name),
+            6..=9 => self.deliver_map(&name),
             10..=19 => self.write(&name),
             20..=24 => self.work(&name),
             25..=28 => self.report(&name),
@@ -163,7 +165,7 @@ impl Cluster {
     }
 
     /// The node receives the current map.
-    pub fn see(&mut self, name: &NodeName) {
+    pub fn deliver_map(&mut self, name: &NodeName) {
         let map = self.map.clone();
         let node = self.node(name);
         if !node.is_alive || !node.has_lease {
@@ -173,7 +175,7 @@ impl Cluster {
         // It discards the rows of slots that it no longer holds.
         if let Some(id) = node.id() {
             for watched in 0..WATCHED {
-                let placed = &node.seen.slots().of(watched * 256).placed;
+                let placed = &node.seen.slots().of(watched * 256).placement;
                 if !placed.is_holder(id) && placed.filling(id).is_none() {
                     node.rows[usize::from(watched)].clear();
                 }
@@ -189,10 +191,11 @@ impl Cluster {
         let Some(id) = node.id().filter(|_| node.is_alive) else {
             return;
         };
-        let placed = &node.seen.slots().of(slot).placed;
+        let placed = &node.seen.slots().of(slot).placement;
         // Its own map must have it up in this incarnation; otherwise it has not been admitted yet.
         let is_let_in = node.seen.member(id).is_some_and(|it| {
-            it.registration.incarnation == node.registration.incarnation && it.state != State::Down
+            it.registration.incarnation == node.registration.incarnation
+                && it.state != MemberState::Down
         });
         if placed.owner != Some(id) || !is_let_in {
             return;
@@ -218,7 +221,7 @@ impl Cluster {
         let mut all = names.len() == needed.len();
         for other in names {
             let other = self.node(&other);
-            let accepts = other.is_alive && other.seen.slots().of(slot).placed.term <= term;
+            let accepts = other.is_alive && other.seen.slots().of(slot).placement.term <= term;
             if accepts {
                 other.rows[usize::from(watched)].insert(write);
             }
@@ -241,9 +244,9 @@ impl Cluster {
             .slots()
             .runs()
             .iter()
-            .filter(|run| run.placed.owner == Some(id))
+            .filter(|run| run.placement.owner == Some(id))
         {
-            for &Filling { node: other, began } in &run.placed.filling {
+            for &ReplicaFill { node: other, began } in &run.placement.filling {
                 let Some(other_name) = self.map.member(other).map(|it| it.name().clone()) else {
                     continue;
                 };
@@ -257,8 +260,8 @@ impl Cluster {
                     let other = &self.nodes[&other_name];
                     let mut terms = watched
                         .iter()
-                        .map(|it| other.seen.slots().of(it * 256).placed.term);
-                    other.is_alive && terms.all(|term| term <= run.placed.term)
+                        .map(|it| other.seen.slots().of(it * 256).placement.term);
+                    other.is_alive && terms.all(|term| term <= run.placement.term)
                 };
                 if !accepts {
                     continue;
@@ -270,9 +273,9 @@ impl Cluster {
                         .promised
                         .insert((watched * 256, other, began));
                 }
-                let synced = Synced {
+                let synced = SyncedReplica {
                     slots: run.slots,
-                    term: run.placed.term,
+                    term: run.placement.term,
                     node: other,
                     began,
                 };
@@ -318,7 +321,7 @@ impl Cluster {
                 let node = self.node(name);
                 node.versions
                     .retain(|it| it.store != store || it.version != version);
-                node.versions.push(Pulled {
+                node.versions.push(VersionProgress {
                     store,
                     version,
                     progress,
@@ -354,19 +357,19 @@ impl Cluster {
         };
         let runs = node.seen.slots().runs().iter();
         let owned =
-            runs.filter(|run| run.placed.owner == Some(id) && !run.placed.in_sync.is_empty());
-        let slots = owned.map(|run| AtTerm {
+            runs.filter(|run| run.placement.owner == Some(id) && !run.placement.in_sync.is_empty());
+        let slots = owned.map(|run| SyncChange {
             slots: run.slots,
-            term: run.placed.term,
-            out: run.placed.in_sync[..1].to_vec(),
+            term: run.placement.term,
+            out: run.placement.in_sync[..1].to_vec(),
             into: Vec::new(),
         });
-        let slots: Vec<AtTerm> = slots.take(3).collect();
+        let slots: Vec<SyncChange> = slots.take(3).collect();
         if self
             .map
             .apply(
                 &Change::SyncChanged {
-                    by: By::Owner(id),
+                    by: SyncChangeOrigin::Owner(id),
                     slots: slots.clone(),
                 },
                 &ChangeId("owner".into()),
@@ -374,22 +377,22 @@ impl Cluster {
             .is_ok()
         {
             self.make(Change::SyncChanged {
-                by: By::Owner(id),
+                by: SyncChangeOrigin::Owner(id),
                 slots,
             });
-            self.see(&name.clone());
+            self.deliver_map(&name.clone());
         }
     }
 
-    fn ask(&mut self, name: &NodeName) {
-        let id = AskId(format!("ask-{}", self.now_ms));
+    fn request(&mut self, name: &NodeName) {
+        let id = RequestId(format!("request-{}", self.now_ms));
         let node = name.clone();
         let store = "store".parse().expect("a name");
-        let ask = match self.random.below(7) {
-            0 => Ask::Drain { node },
-            1 | 2 => Ask::Keep { node },
-            3 => Ask::RollBack { store, to: None },
-            _ => Ask::Push {
+        let request = match self.random.below(7) {
+            0 => ControllerRequest::Drain { node },
+            1 | 2 => ControllerRequest::Keep { node },
+            3 => ControllerRequest::RollBack { store, to: None },
+            _ => ControllerRequest::Push {
                 store,
                 source: "s3://bucket".into(),
                 digest: format!("digest-{}", self.now_ms),
@@ -397,7 +400,7 @@ impl Cluster {
                 options: BTreeMap::new(),
             },
         };
-        self.asks.push((id, ask));
+        self.requests.push((id, request));
     }
 
     /// Runs one step of the controller. Returns whether it did anything.
@@ -406,12 +409,12 @@ impl Cluster {
         let registered = with_lease
             .map(|node| (node.registration.name.clone(), node.registration.clone()))
             .collect();
-        let world = World {
+        let world = Inputs {
             map: &self.map,
             now_ms: self.now_ms,
             registered: &registered,
             reports: &self.reports,
-            asks: &self.asks,
+            requests: &self.requests,
         };
         let decision = decide(&world);
         if self.changes.is_multiple_of(8) {
@@ -424,22 +427,22 @@ impl Cluster {
                 self.take(&change, next);
                 true
             }
-            Decision::Answer { ask, answer } => {
-                self.asks.retain(|(id, _)| *id != ask);
-                self.answers.push((ask, answer));
+            Decision::Answer { request, answer } => {
+                self.requests.retain(|(id, _)| *id != request);
+                self.answers.push((request, answer));
                 true
             }
-            Decision::Nothing { blocked, .. } => {
+            Decision::Wait { blocked, .. } => {
                 self.blocked = blocked;
-                self.give_away()
+                self.hand_over()
             }
         }
     }
 
     /// Owners with the newest map hand over slots that other nodes should own.
-    fn give_away(&mut self) -> bool {
+    fn hand_over(&mut self) -> bool {
         let epoch = self.map.epoch();
-        let change = given_away(&self.map, |id| {
+        let change = hand_over_change(&self.map, |id| {
             let name = self.map.member(id).map(|it| it.name());
             let node = name.and_then(|name| self.nodes.get(name));
             node.is_some_and(|it| it.is_alive && it.has_lease && it.seen.epoch() == epoch)
@@ -457,22 +460,27 @@ impl Cluster {
         self.take(&change, next);
     }
 
-    fn take(&mut self, change: &Change, next: Result<Map, Refused>) {
+    fn take(&mut self, change: &Change, next: Result<Map, ChangeRejected>) {
         let next = next.unwrap_or_else(|refused| panic!("{refused}: {change:?}"));
         assert_eq!(next.check(), Ok(()), "{change:?}");
-        if let Change::VersionLive { lacking, store, .. } = &change {
+        if let Change::VersionLive {
+            missing: lacking,
+            store,
+            ..
+        } = &change
+        {
             self.check_live(&next, lacking, store);
         }
-        if matches!(change, Change::RowsGivenUp { .. }) {
+        if matches!(change, Change::RowsDiscarded { .. }) {
             for watched in 0..WATCHED {
-                if next.slots().of(watched * 256).placed.owner.is_none() {
+                if next.slots().of(watched * 256).placement.owner.is_none() {
                     self.acknowledged[usize::from(watched)].clear();
                 }
             }
         }
         for run in next.slots().runs() {
-            let before = self.map.slots().of(run.slots.from).placed.term;
-            assert!(run.placed.term >= before, "a term goes back");
+            let before = self.map.slots().of(run.slots.from).placement.term;
+            assert!(run.placement.term >= before, "a term goes back");
         }
         self.map = next;
         self.changes += 1;
@@ -489,11 +497,11 @@ impl Cluster {
             .slots()
             .runs()
             .iter()
-            .filter(|run| run.placed.owner.is_some())
+            .filter(|run| run.placement.owner.is_some())
         {
             assert!(
-                run.placed.holders().any(|node| !lacking.contains(&node)),
-                "{} are on nobody",
+                run.placement.holders().any(|node| !lacking.contains(&node)),
+                "{} are on no node",
                 run.slots
             );
         }
@@ -502,7 +510,7 @@ impl Cluster {
     /// Checks that every holder in the map has every acknowledged write, unless it lost its disk since.
     fn check_rows(&self) {
         for watched in 0..WATCHED {
-            let placed = &self.map.slots().of(watched * 256).placed;
+            let placed = &self.map.slots().of(watched * 256).placement;
             for id in placed.holders() {
                 let member = self.map.member(id).expect("holders are members");
                 let node = &self.nodes[member.name()];
@@ -530,14 +538,14 @@ impl Cluster {
                 let is_removed = self
                     .map
                     .member_named(name)
-                    .is_some_and(|it| it.leaving == Some(Leaving::Remove));
+                    .is_some_and(|it| it.leaving == Some(Departure::Remove));
                 if is_removed {
                     let node = self.node(name);
                     (node.is_alive, node.has_lease) = (false, false);
                 } else {
                     self.bring_back(name);
                 }
-                self.see(name);
+                self.deliver_map(name);
                 self.work(name);
                 self.report(name);
             }
@@ -549,7 +557,7 @@ impl Cluster {
                 return;
             }
             if !busy && !self.blocked.is_empty() {
-                self.give_up_what_is_lost();
+                self.discard_lost_rows();
             }
         }
         panic!(
@@ -563,7 +571,7 @@ impl Cluster {
         let runs = self.map.slots().runs();
         let placed = runs
             .iter()
-            .all(|run| run.placed.is_settled() && run.placed.owner.is_some());
+            .all(|run| run.placement.is_settled() && run.placement.owner.is_some());
         let quiet = self
             .map
             .stores()
@@ -572,25 +580,27 @@ impl Cluster {
         let base = self.map.members().iter().filter(|it| it.may_hold()).count();
         (placed || base < self.map.settings().start_nodes as usize)
             && quiet
-            && self.asks.is_empty()
+            && self.requests.is_empty()
             && self.blocked.is_empty()
     }
 
-    fn give_up_what_is_lost(&mut self) {
+    fn discard_lost_rows(&mut self) {
         let down = self
             .map
             .members()
             .iter()
-            .filter(|it| it.state == State::Down);
-        let asks: Vec<Ask> = down
-            .map(|it| Ask::Remove {
+            .filter(|it| it.state == MemberState::Down);
+        let requests: Vec<ControllerRequest> = down
+            .map(|it| ControllerRequest::Remove {
                 node: it.name().clone(),
                 lose_rows: true,
             })
             .collect();
-        let asks = asks.into_iter().enumerate();
-        self.asks
-            .extend(asks.map(|(at, ask)| (AskId(format!("give-up-{}-{at}", self.now_ms)), ask)));
+        let requests = requests.into_iter().enumerate();
+        self.requests
+            .extend(requests.map(|(at, request)| {
+                (RequestId(format!("give-up-{}-{at}", self.now_ms)), request)
+            }));
     }
 
     fn node(&mut self, name: &NodeName) -> &mut Node {

@@ -20,12 +20,12 @@ fn refused(folder: &Path) -> String {
 }
 
 #[tokio::test]
-async fn what_was_changed_is_there_after_a_restart_and_what_was_bound_is_not() {
+async fn changes_survive_a_restart_and_keys_bound_to_leases_do_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = open(folder.path());
     let (lease, _) = service.grant(5).await.expect("granted");
     let mut writer = Writer::new("a", lease.0);
-    let change = writer.change().unless_changed("map", Revision(0));
+    let change = writer.change().if_unchanged("map", Revision(0));
     let change = change
         .put("map", r#"{"epoch":1}"#)
         .put_bound("nodes/a", vec![0xff], Some(lease));
@@ -33,7 +33,10 @@ async fn what_was_changed_is_there_after_a_restart_and_what_was_bound_is_not() {
     drop(service);
 
     let service = open(folder.path());
-    let all = service.read(&Keys::below("")).await.expect("an answer");
+    let all = service
+        .read(&Keys::with_prefix(""))
+        .await
+        .expect("an answer");
     let keys: Vec<&str> = all.entries.iter().map(|entry| entry.key.as_str()).collect();
     assert_eq!(keys, ["map", "marks/a"]);
     assert_eq!(&all.entries[0].value[..], br#"{"epoch":1}"#);
@@ -52,21 +55,21 @@ async fn what_was_changed_is_there_after_a_restart_and_what_was_bound_is_not() {
         mark: change.mark,
         ..unbound
     };
-    let again = again.unless_changed("map", Revision(0)).put("map", "x");
+    let again = again.if_unchanged("map", Revision(0)).put("map", "x");
     assert_eq!(service.change(&again).await, Ok(first));
 }
 
 #[tokio::test]
-async fn its_lease_never_ends() {
+async fn the_lease_never_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let session = Session::begin(open(folder.path()), 1)
         .await
         .expect("granted");
     let in_ten_years = boot_ms() + 10 * 365 * 86_400_000;
-    assert!(session.held().is_held_surely(in_ten_years));
-    let held = session.held();
+    assert!(session.lease_handle().is_certainly_held(in_ten_years));
+    let held = session.lease_handle();
     session.end().await.expect("an answer");
-    assert!(!held.is_held_surely(boot_ms()));
+    assert!(!held.is_certainly_held(boot_ms()));
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn a_second_process_is_refused() {
     let first = Embedded::open(folder.path()).expect("it opens");
     let why = refused(folder.path());
     assert!(
-        why.contains("another larder runs on this data folder"),
+        why.contains("another larder process uses this data folder"),
         "{why}"
     );
     drop(first);
@@ -83,13 +86,13 @@ fn a_second_process_is_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_not_done() {
+async fn a_failed_write_is_reported_as_not_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = open(folder.path());
     let mut writer = Writer::new("a", 1);
     let change = writer
         .change()
-        .unless_changed("map", Revision(0))
+        .if_unchanged("map", Revision(0))
         .put("map", "1");
     // A folder blocks the path of the file to write.
     fs::create_dir(folder.path().join("cluster.json.new")).expect("a folder");
@@ -113,13 +116,13 @@ async fn what_cannot_be_written_is_not_done() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_being_written_when_the_process_died_means_nothing() {
+async fn a_partially_written_file_is_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = open(folder.path());
     let mut writer = Writer::new("a", 1);
     let change = writer
         .change()
-        .unless_changed("map", Revision(0))
+        .if_unchanged("map", Revision(0))
         .put("map", "1");
     service.change(&change).await.expect("an answer");
     drop(service);
@@ -132,7 +135,7 @@ async fn a_file_that_was_being_written_when_the_process_died_means_nothing() {
 }
 
 #[test]
-fn what_it_cannot_read_it_says() {
+fn an_unreadable_file_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("cluster.json");
     fs::write(&file, "{").expect("written");
@@ -142,7 +145,7 @@ fn what_it_cannot_read_it_says() {
         r#"{"format":2,"revision":0,"last_lease":0,"entries":[]}"#,
     )
     .expect("written");
-    assert!(refused(folder.path()).contains("it has format 2, and this larder knows 1"));
+    assert!(refused(folder.path()).contains("it has format 2, and this version reads format 1"));
     fs::write(
         &file,
         r#"{"format":1,"revision":3,"last_lease":0,"entries":[{"key":"a","created":1,"modified":3,"base64":"?"}]}"#,

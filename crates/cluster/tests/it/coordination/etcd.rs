@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a port where nobody listens, and a server that lies"
+    reason = "a port without a listener, and a server that sends wrong replies"
 )]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ use larder_cluster::coordination::{
 use larder_testing::certificates::Authority;
 use larder_testing::etcd::Etcd as Server;
 
-use super::soon;
+use super::with_timeout;
 
 fn service(config: EtcdConfig) -> Arc<dyn Coordination> {
     Arc::new(Etcd::new(config).expect("it can be used"))
@@ -32,7 +32,7 @@ async fn works(service: &Arc<dyn Coordination>, writer: &mut Writer) {
         .entries
         .first()
         .map_or(Revision(0), |entry| entry.modified);
-    let change = writer.change().unless_changed("map", at).put("map", "x");
+    let change = writer.change().if_unchanged("map", at).put("map", "x");
     let outcome = service.change(&change).await.expect("an answer");
     assert!(matches!(outcome, Outcome::Done(_)));
 }
@@ -45,7 +45,7 @@ fn sign(authority: &Authority, name: &str) {
 }
 
 #[tokio::test]
-async fn members_with_certificates_are_known_and_know_the_node_by_its_own() {
+async fn members_and_clients_authenticate_by_certificates() {
     let authority = Authority::new();
     sign(&authority, "server");
     sign(&authority, "node");
@@ -72,23 +72,28 @@ async fn members_with_certificates_are_known_and_know_the_node_by_its_own() {
     };
     let mut writer = Writer::new("a", 1);
     let known = service(with(true, Some(authority.path("ca.pem"))));
-    soon(works(&known, &mut writer)).await;
-    let mut heard = known.watch(&Keys::one("map"), Revision(0));
-    assert!(soon(futures::StreamExt::next(&mut heard)).await.is_some());
+    with_timeout(works(&known, &mut writer)).await;
+    let mut watch = known.watch(&Keys::one("map"), Revision(0));
+    assert!(
+        with_timeout(futures::StreamExt::next(&mut watch))
+            .await
+            .is_some()
+    );
 
     let keys = Keys::one("map");
-    let in_short = |config: EtcdConfig| {
-        let tried_for = Some(Duration::from_secs(1));
+    let with_short_timeout = |config: EtcdConfig| {
+        let request_timeout = Some(Duration::from_secs(1));
         service(EtcdConfig {
-            tried_for,
+            request_timeout,
             ..config
         })
     };
-    let stranger = in_short(with(false, Some(authority.path("ca.pem"))));
+    let unverified = with_short_timeout(with(false, Some(authority.path("ca.pem"))));
     let other = Authority::new();
-    let trusting_another = in_short(with(true, Some(other.path("ca.pem"))));
+    let trusting_another = with_short_timeout(with(true, Some(other.path("ca.pem"))));
     let (one, two) =
-        soon(async { tokio::join!(stranger.read(&keys), trusting_another.read(&keys)) }).await;
+        with_timeout(async { tokio::join!(unverified.read(&keys), trusting_another.read(&keys)) })
+            .await;
     assert!(one.is_err());
     let why = two.expect_err("the member is not who it says").to_string();
     assert!(
@@ -120,7 +125,7 @@ fn with_users(etcd: &Server) {
 }
 
 #[tokio::test]
-async fn a_password_is_shown_and_its_token_renewed() {
+async fn a_password_is_sent_and_its_token_renewed() {
     let Some(mut etcd) = Server::start(1) else {
         return;
     };
@@ -135,12 +140,12 @@ async fn a_password_is_shown_and_its_token_renewed() {
     };
     let larder = as_user("/larder/a/", Some(("larder", "secret")));
     let mut writer = Writer::new("a", 1);
-    soon(works(&larder, &mut writer)).await;
-    let session = soon(Session::begin(larder.clone(), 5))
+    with_timeout(works(&larder, &mut writer)).await;
+    let session = with_timeout(Session::begin(larder.clone(), 5))
         .await
         .expect("granted");
     assert!(
-        soon(larder.keep_alive(session.id()))
+        with_timeout(larder.keep_alive(session.id()))
             .await
             .expect("an answer")
             .is_some()
@@ -152,20 +157,32 @@ async fn a_password_is_shown_and_its_token_renewed() {
         other => panic!("it is refused: {other:?}"),
     };
     let elsewhere = as_user("/larder/b/", Some(("larder", "secret")));
-    assert!(soon(refused(elsewhere)).await.contains("permission denied"));
+    assert!(
+        with_timeout(refused(elsewhere))
+            .await
+            .contains("permission denied")
+    );
     let wrong = as_user("/larder/a/", Some(("larder", "wrong")));
-    assert!(soon(refused(wrong)).await.contains("authentication failed"));
-    let nobody = as_user("/larder/a/", None);
-    assert!(soon(refused(nobody)).await.contains("user name is empty"));
+    assert!(
+        with_timeout(refused(wrong))
+            .await
+            .contains("authentication failed")
+    );
+    let anonymous = as_user("/larder/a/", None);
+    assert!(
+        with_timeout(refused(anonymous))
+            .await
+            .contains("user name is empty")
+    );
 
     // A restarted member does not know tokens from before.
     etcd.kill(0);
     etcd.start_all().expect("it starts again");
-    soon(works(&larder, &mut writer)).await;
+    with_timeout(works(&larder, &mut writer)).await;
 }
 
 #[tokio::test]
-async fn a_user_where_etcd_asks_for_none_is_told() {
+async fn a_user_without_authentication_in_etcd_is_reported() {
     let Some(etcd) = Server::start(1) else {
         return;
     };
@@ -175,7 +192,7 @@ async fn a_user_where_etcd_asks_for_none_is_told() {
         user: Some(("larder".to_owned(), "secret".to_owned())),
         ..EtcdConfig::default()
     };
-    let why = soon(service(config).read(&Keys::one("map")))
+    let why = with_timeout(service(config).read(&Keys::one("map")))
         .await
         .expect_err("refused")
         .to_string();
@@ -183,19 +200,19 @@ async fn a_user_where_etcd_asks_for_none_is_told() {
 }
 
 #[tokio::test]
-async fn who_is_not_there_did_nothing() {
+async fn an_unreachable_etcd_executes_nothing() {
     let address = format!("http://127.0.0.1:{}", larder_testing::free_port());
     let config = EtcdConfig {
         endpoints: vec![address.clone()],
         prefix: "/larder/a/".to_owned(),
-        tried_for: Some(Duration::from_millis(300)),
+        request_timeout: Some(Duration::from_millis(300)),
         ..EtcdConfig::default()
     };
     let change = Writer::new("a", 1)
         .change()
-        .unless_changed("map", Revision(0))
+        .if_unchanged("map", Revision(0))
         .put("map", "x");
-    match soon(service(config).change(&change)).await {
+    match with_timeout(service(config).change(&change)).await {
         Err(Error::NotDone(why)) => {
             let expected = format!("etcd did not answer within 0.3 s ({address}: cannot connect: ");
             assert!(why.starts_with(&expected), "{why}");
@@ -205,7 +222,7 @@ async fn who_is_not_there_did_nothing() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_when_it_is_read() {
+fn an_invalid_configuration_is_rejected_early() {
     let refused = |endpoint: &str, prefix: &str, tls: TlsFiles| {
         let config = EtcdConfig {
             endpoints: if endpoint.is_empty() {
@@ -230,11 +247,11 @@ fn what_cannot_be_used_is_refused_when_it_is_read() {
     );
     assert_eq!(
         plain("http://h:2379/v3"),
-        "etcd: the address \"http://h:2379/v3\" must be as http://HOST:2379, with nothing more"
+        "etcd: the address \"http://h:2379/v3\" must be like http://HOST:2379, without a path or a user"
     );
     assert_eq!(
         refused("http://h:2379", "larder", TlsFiles::default()),
-        "etcd's keys cannot begin with \"larder\"; it must be as /larder/main/"
+        "\"larder\" is not a valid prefix of etcd keys; it must be like /larder/main/"
     );
     let missing = TlsFiles {
         authority: Some(Path::new("/no/such").to_owned()),
@@ -288,12 +305,15 @@ async fn a_keepalive_that_a_deposed_leader_answered_does_not_count() {
         })
     };
     let stuck = to(deposed(&[2, 2, 2], 3));
-    match soon(stuck.keep_alive(LeaseId(7))).await {
+    match with_timeout(stuck.keep_alive(LeaseId(7))).await {
         Err(Error::Unknown(why)) => {
             assert!(why.contains("leader changed during each of 3"), "{why}")
         }
-        other => panic!("nobody knows whether it lasts: {other:?}"),
+        other => panic!("the state of the lease is unknown: {other:?}"),
     }
     let found_out = to(deposed(&[2, 3], 3));
-    assert_eq!(soon(found_out.keep_alive(LeaseId(7))).await, Ok(Some(5)));
+    assert_eq!(
+        with_timeout(found_out.keep_alive(LeaseId(7))).await,
+        Ok(Some(5))
+    );
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_cluster::coordination::{
     Change, Coordination, Error, Etcd, EtcdConfig, Follower, Freshness, Keys, LeaseId, Outcome,
-    Request, Response, Revision, Session, Watched, Writer, boot_ms, candidacy, leader,
+    Request, Response, Revision, Session, WatchItem, Writer, boot_ms, leader, put_candidate,
 };
 use larder_testing::etcd::Etcd as Server;
-use larder_testing::is_asked_for;
+use larder_testing::is_enabled;
 use larder_testing::proxy::Proxy;
 use larder_types::Random;
 
-use super::{client, soon};
+use super::{client, with_timeout};
 
 /// A comparison interval so short that lost events are detected soon.
 const OFTEN: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ async fn count(service: &Arc<dyn Coordination>, writer: &mut Writer) -> Revision
         let at = now.map_or(Revision(0), |entry| entry.modified);
         let change = writer
             .change()
-            .unless_changed("count", at)
+            .if_unchanged("count", at)
             .put("count", (value + 1).to_string());
         if let Outcome::Done(revision) = settled(service, &change).await {
             return revision;
@@ -81,7 +81,7 @@ async fn a_leader_killed_over_and_over_loses_no_change_and_makes_none_twice() {
 
 #[tokio::test]
 async fn leaders_of_etcds_own_pace_are_killed_for_long() {
-    if !is_asked_for("LARDER_SLOW_TESTS", "kills thirty leaders of etcd") {
+    if !is_enabled("LARDER_SLOW_TESTS", "kills thirty leaders of etcd") {
         return;
     }
     let Some(mut etcd) =
@@ -99,45 +99,45 @@ async fn kills(etcd: &mut Server, kills: usize) -> Vec<u64> {
     let service = shared(client(etcd.endpoints(), "kills"));
     let mut follower = Follower::new(service.clone(), Keys::one("count"), NEVER);
     let mut writer = Writer::new("a", 1);
-    let mut done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|_| true)).await;
+    let mut done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|_| true)).await;
     let mut waits_ms = Vec::new();
     for _ in 0..kills {
         let leader = etcd.leader();
         etcd.kill(leader);
         let killed_at_ms = boot_ms();
         for at in 0..5 {
-            done = soon(count(&service, &mut writer)).await;
+            done = with_timeout(count(&service, &mut writer)).await;
             if at == 0 {
                 waits_ms.push(boot_ms() - killed_at_ms);
             }
         }
         etcd.start_all().expect("it starts again");
     }
-    assert_eq!(soon(counted(&service)).await, 1 + 5 * kills as u64);
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    assert_eq!(with_timeout(counted(&service)).await, 1 + 5 * kills as u64);
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     let own = follower.mirror().get("count").expect("it is there");
     assert_eq!(number(&own.value), 1 + 5 * kills as u64);
     waits_ms
 }
 
 #[tokio::test]
-async fn when_all_members_were_killed_all_goes_on() {
+async fn service_resumes_after_all_members_were_killed() {
     let Some(mut etcd) = Server::start(3) else {
         return;
     };
     let service = shared(client(etcd.endpoints(), "all"));
     let mut writer = Writer::new("a", 1);
-    let mut session = soon(Session::begin(service.clone(), 60))
+    let mut session = with_timeout(Session::begin(service.clone(), 60))
         .await
         .expect("granted");
-    let bound = writer.change().unless_changed("nodes/a", Revision(0));
+    let bound = writer.change().if_unchanged("nodes/a", Revision(0));
     let bound = bound.put_bound("nodes/a", "x", Some(session.id()));
-    soon(settled(&service, &bound)).await;
-    let mut follower = Follower::new(service.clone(), Keys::below(""), NEVER);
-    let done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
-    let before = session.held().until_ms();
+    with_timeout(settled(&service, &bound)).await;
+    let mut follower = Follower::new(service.clone(), Keys::with_prefix(""), NEVER);
+    let done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
+    let before = session.lease_handle().until_ms();
     for member in 0..3 {
         etcd.kill(member);
     }
@@ -146,27 +146,27 @@ async fn when_all_members_were_killed_all_goes_on() {
         tokio::spawn(async move { count(&service, &mut writer).await })
     };
     etcd.start_all().expect("they start again");
-    let done = soon(waiting).await.expect("it is done");
-    assert_eq!(soon(counted(&service)).await, 2);
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    let done = with_timeout(waiting).await.expect("it is done");
+    assert_eq!(with_timeout(counted(&service)).await, 2);
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     assert!(
         follower.mirror().get("nodes/a").is_some(),
         "the lease lasts"
     );
     // Renewed explicitly, because the renewal is not due yet.
     assert!(
-        soon(service.keep_alive(session.id()))
+        with_timeout(service.keep_alive(session.id()))
             .await
             .expect("an answer")
             .is_some()
     );
-    assert!(session.held().until_ms() >= before);
+    assert!(session.lease_handle().until_ms() >= before);
     let running = tokio::time::timeout(Duration::ZERO, session.run()).await;
     assert!(running.is_err(), "it goes on");
 }
 
 #[tokio::test]
-async fn a_leader_that_is_stopped_is_passed_by_and_its_watch_is_not_believed() {
+async fn a_stopped_leader_is_skipped_and_its_watch_is_not_trusted() {
     let Some(etcd) = Server::start(3) else {
         return;
     };
@@ -176,16 +176,16 @@ async fn a_leader_that_is_stopped_is_passed_by_and_its_watch_is_not_believed() {
     let service = shared(client(endpoints, "stopped"));
     let mut follower = Follower::new(service.clone(), Keys::one("count"), OFTEN);
     let mut writer = Writer::new("a", 1);
-    let done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    let done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     // From here on, its connections, including the watch, stay open but are silent.
-    etcd.stop(stopped);
-    let done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
-    etcd.go_on(stopped);
-    soon(count(&service, &mut writer)).await;
-    assert_eq!(soon(counted(&service)).await, 3);
-    soon(follower.until(|mirror| {
+    etcd.suspend(stopped);
+    let done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
+    etcd.resume(stopped);
+    with_timeout(count(&service, &mut writer)).await;
+    assert_eq!(with_timeout(counted(&service)).await, 3);
+    with_timeout(follower.wait_until(|mirror| {
         mirror
             .get("count")
             .is_some_and(|entry| number(&entry.value) == 3)
@@ -194,31 +194,34 @@ async fn a_leader_that_is_stopped_is_passed_by_and_its_watch_is_not_believed() {
 }
 
 #[tokio::test]
-async fn what_was_compacted_while_a_watch_was_cut_is_read_anew() {
+async fn a_compaction_during_an_interrupted_watch_causes_a_complete_read() {
     let Some(etcd) = Server::start(1) else {
         return;
     };
     let proxy = Proxy::to(etcd.address(0));
-    let mut follower = Follower::new(through(&proxy, "cut"), Keys::below(""), NEVER);
+    let mut follower = Follower::new(through(&proxy, "cut"), Keys::with_prefix(""), NEVER);
     let service = shared(client(etcd.endpoints(), "cut"));
     let mut writer = Writer::new("a", 1);
     let gone = writer
         .change()
-        .unless_changed("gone", Revision(0))
+        .if_unchanged("gone", Revision(0))
         .put("gone", "x");
-    let at = soon(settled(&service, &gone)).await.done().expect("done");
-    soon(follower.until(|mirror| mirror.get("gone").is_some())).await;
+    let at = with_timeout(settled(&service, &gone))
+        .await
+        .done()
+        .expect("done");
+    with_timeout(follower.wait_until(|mirror| mirror.get("gone").is_some())).await;
     assert_eq!(follower.reads(), 1);
     proxy.cut();
-    let delete = writer.change().unless_changed("gone", at).delete("gone");
-    soon(settled(&service, &delete)).await;
-    soon(count(&service, &mut writer)).await;
-    let done = soon(count(&service, &mut writer)).await;
+    let delete = writer.change().if_unchanged("gone", at).delete("gone");
+    with_timeout(settled(&service, &delete)).await;
+    with_timeout(count(&service, &mut writer)).await;
+    let done = with_timeout(count(&service, &mut writer)).await;
     etcd.compact(0, done.0);
     proxy.heal();
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     assert!(follower.reads() >= 2, "everything was read again");
-    let truth = soon(service.read(&Keys::below("")))
+    let truth = with_timeout(service.read(&Keys::with_prefix("")))
         .await
         .expect("an answer");
     assert!(follower.mirror().entries().eq(&truth.entries));
@@ -226,7 +229,7 @@ async fn what_was_compacted_while_a_watch_was_cut_is_read_anew() {
 }
 
 #[tokio::test]
-async fn a_watch_that_was_cut_goes_on_where_it_was() {
+async fn an_interrupted_watch_resumes_at_its_revision() {
     let Some(etcd) = Server::start(1) else {
         return;
     };
@@ -235,12 +238,12 @@ async fn a_watch_that_was_cut_goes_on_where_it_was() {
     let service = shared(client(etcd.endpoints(), "broken"));
     let mut writer = Writer::new("a", 1);
     for _ in 0..5 {
-        let done = soon(count(&service, &mut writer)).await;
-        soon(follower.until(|mirror| mirror.revision() >= done)).await;
+        let done = with_timeout(count(&service, &mut writer)).await;
+        with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
         proxy.break_connections();
     }
-    let done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    let done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     assert_eq!(
         number(&follower.mirror().get("count").expect("it is there").value),
         6
@@ -248,7 +251,7 @@ async fn a_watch_that_was_cut_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_silent_is_found_out_by_revisions() {
+async fn a_silent_watch_is_detected_by_revisions() {
     let Some(etcd) = Server::start(1) else {
         return;
     };
@@ -256,14 +259,14 @@ async fn a_watch_that_is_silent_is_found_out_by_revisions() {
     let mut follower = Follower::new(through(&proxy, "silent"), Keys::one("count"), OFTEN);
     let service = shared(client(etcd.endpoints(), "silent"));
     let mut writer = Writer::new("a", 1);
-    let done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    let done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     // The follower is up to date: the watch starts, and then loses all packets.
     follower.next().await;
     proxy.stall();
     let before = boot_ms();
-    let done = soon(count(&service, &mut writer)).await;
-    soon(follower.until(|mirror| mirror.revision() >= done)).await;
+    let done = with_timeout(count(&service, &mut writer)).await;
+    with_timeout(follower.wait_until(|mirror| mirror.revision() >= done)).await;
     assert!(follower.confirmed_at_ms().is_some_and(|at| at >= before));
     assert!(follower.reads() >= 2);
 }
@@ -277,7 +280,7 @@ async fn a_change_whose_reply_was_lost_is_known_to_be_done() {
     let service = through(&proxy, "lost");
     let mut writer = Writer::new("a", 1);
     for lost in 1..=3 {
-        let before = soon(service.read(&Keys::one("count")))
+        let before = with_timeout(service.read(&Keys::one("count")))
             .await
             .expect("an answer");
         let at = before
@@ -286,11 +289,13 @@ async fn a_change_whose_reply_was_lost_is_known_to_be_done() {
             .map_or(Revision(0), |entry| entry.modified);
         let change = writer
             .change()
-            .unless_changed("count", at)
+            .if_unchanged("count", at)
             .put("count", lost.to_string());
         proxy.lose_replies(1);
-        let outcome = soon(service.change(&change)).await.expect("an answer");
-        let now = soon(service.read(&Keys::one("count")))
+        let outcome = with_timeout(service.change(&change))
+            .await
+            .expect("an answer");
+        let now = with_timeout(service.read(&Keys::one("count")))
             .await
             .expect("an answer");
         assert_eq!(outcome, Outcome::Done(now.entries[0].modified));
@@ -300,7 +305,7 @@ async fn a_change_whose_reply_was_lost_is_known_to_be_done() {
 }
 
 #[tokio::test]
-async fn who_is_cut_from_etcd_knows_before_another_leads_and_can_change_nothing_after() {
+async fn a_node_cut_off_from_etcd_stops_before_another_leads_and_is_fenced_after() {
     let Some(etcd) = Server::start(3) else {
         return;
     };
@@ -309,40 +314,50 @@ async fn who_is_cut_from_etcd_knows_before_another_leads_and_can_change_nothing_
         through(&proxy, "lead"),
         shared(client(etcd.endpoints(), "lead")),
     );
-    let mut session = soon(Session::begin(a.clone(), 2)).await.expect("granted");
-    let (held, own) = (session.held(), session.id());
-    let mut other = soon(Session::begin(b.clone(), 2)).await.expect("granted");
+    let mut session = with_timeout(Session::begin(a.clone(), 2))
+        .await
+        .expect("granted");
+    let (held, own) = (session.lease_handle(), session.id());
+    let mut other = with_timeout(Session::begin(b.clone(), 2))
+        .await
+        .expect("granted");
     let other_id = other.id();
     let (mut writer_a, mut writer_b) = (Writer::new("a", own.0), Writer::new("b", other_id.0));
     let stand = async |service: &Arc<dyn Coordination>, change: Change| {
         settled(service, &change).await.done().expect("it stands")
     };
-    let fence_a = soon(stand(&a, candidacy(writer_a.change(), own, "a"))).await;
-    let fence_b = soon(stand(&b, candidacy(writer_b.change(), other_id, "b"))).await;
+    let fence_a = with_timeout(stand(&a, put_candidate(writer_a.change(), own, "a"))).await;
+    let fence_b = with_timeout(stand(&b, put_candidate(writer_b.change(), other_id, "b"))).await;
     let running_a = tokio::spawn(async move { session.run().await });
     let running_b = tokio::spawn(async move { other.run().await });
     let fenced = |writer: &mut Writer, lease: LeaseId, fence, at, value: &'static str| {
         let change = writer
             .change()
-            .while_since(format!("controller/{lease}"), fence);
-        change.unless_changed("map", at).put("map", value)
+            .if_created_at(format!("controller/{lease}"), fence);
+        change.if_unchanged("map", at).put("map", value)
     };
-    let map = soon(settled(
+    let map = with_timeout(settled(
         &a,
         &fenced(&mut writer_a, own, fence_a, Revision(0), "a"),
     ))
     .await;
     let map = map.done().expect("it leads");
 
-    let mut follower = Follower::new(b.clone(), Keys::below("controller/"), OFTEN);
-    soon(follower.until(|mirror| leader(mirror).is_some_and(|leads| leads.value == "a"))).await;
+    let mut follower = Follower::new(b.clone(), Keys::with_prefix("controller/"), OFTEN);
+    with_timeout(
+        follower.wait_until(|mirror| leader(mirror).is_some_and(|leads| leads.value == "a")),
+    )
+    .await;
     proxy.cut();
-    soon(follower.until(|mirror| leader(mirror).is_some_and(|leads| leads.value == "b"))).await;
+    with_timeout(
+        follower.wait_until(|mirror| leader(mirror).is_some_and(|leads| leads.value == "b")),
+    )
+    .await;
     assert!(
-        !held.is_held_surely(boot_ms()),
+        !held.is_certainly_held(boot_ms()),
         "it ended for the holder first"
     );
-    let map_b = soon(settled(
+    let map_b = with_timeout(settled(
         &b,
         &fenced(&mut writer_b, other_id, fence_b, map, "b"),
     ))
@@ -353,18 +368,20 @@ async fn who_is_cut_from_etcd_knows_before_another_leads_and_can_change_nothing_
     proxy.heal();
     let late = fenced(&mut writer_a, own, fence_a, map_b, "late");
     assert!(matches!(
-        soon(settled(&a, &late)).await,
+        with_timeout(settled(&a, &late)).await,
         Outcome::Conflict(_)
     ));
-    let now = soon(b.read(&Keys::one("map"))).await.expect("an answer");
+    let now = with_timeout(b.read(&Keys::one("map")))
+        .await
+        .expect("an answer");
     assert_eq!(now.entries[0].value, "b");
-    soon(running_a).await.expect("its session is over");
-    assert!(!held.is_held_surely(boot_ms()) && held.until_ms() == 0);
+    with_timeout(running_a).await.expect("its session is over");
+    assert!(!held.is_certainly_held(boot_ms()) && held.until_ms() == 0);
     running_b.abort();
 }
 
 #[tokio::test]
-async fn without_a_quorum_only_reads_of_any_age_are_answered() {
+async fn without_a_quorum_only_stale_reads_are_answered() {
     let Some(mut etcd) = Server::start(3) else {
         return;
     };
@@ -372,47 +389,47 @@ async fn without_a_quorum_only_reads_of_any_age_are_answered() {
         Etcd::new(EtcdConfig {
             endpoints: etcd.endpoints(),
             prefix: "/larder/any/".to_owned(),
-            tried_for: Some(Duration::from_millis(500)),
+            request_timeout: Some(Duration::from_millis(500)),
             ..EtcdConfig::default()
         })
         .expect("it can be used"),
     );
     let mut writer = Writer::new("a", 1);
-    let done = soon(count(&service, &mut writer)).await;
+    let done = with_timeout(count(&service, &mut writer)).await;
     // The remaining member has replicated it.
-    let mut heard =
+    let mut watch =
         shared(client(vec![etcd.endpoint(2)], "any")).watch(&Keys::one("count"), Revision(0));
-    assert!(soon(heard.next()).await.is_some());
+    assert!(with_timeout(watch.next()).await.is_some());
     etcd.kill(0);
     etcd.kill(1);
     let keys = Keys::one("count");
     let change = writer
         .change()
-        .unless_changed("count", done)
+        .if_unchanged("count", done)
         .put("count", "2");
     assert!(matches!(
-        soon(service.change(&change)).await,
+        with_timeout(service.change(&change)).await,
         Err(Error::Unknown(_))
     ));
-    assert!(soon(service.read(&keys)).await.is_err());
+    assert!(with_timeout(service.read(&keys)).await.is_err());
     let freshness = Freshness::Any;
-    let old = soon(service.call(Request::Read { keys, freshness })).await;
+    let old = with_timeout(service.call(Request::Read { keys, freshness })).await;
     let Ok(Response::Read(old)) = old else {
         panic!("one member answers: {old:?}");
     };
     assert_eq!(old.entries[0].modified, done);
     etcd.start_all().expect("they start again");
-    let now = soon(settled(&service, &change))
+    let now = with_timeout(settled(&service, &change))
         .await
         .done()
         .expect("once, whenever it was made");
     assert!(now > done);
-    assert_eq!(soon(counted(&service)).await, 2);
+    assert_eq!(with_timeout(counted(&service)).await, 2);
 }
 
 #[tokio::test]
-async fn without_a_quorum_for_ten_leases_nothing_is_held_and_nothing_is_lost() {
-    if !is_asked_for(
+async fn a_long_loss_of_the_quorum_ends_leases_and_loses_nothing() {
+    if !is_enabled(
         "LARDER_SLOW_TESTS",
         "leaves etcd without a quorum for ten leases",
     ) {
@@ -423,33 +440,40 @@ async fn without_a_quorum_for_ten_leases_nothing_is_held_and_nothing_is_lost() {
     };
     let service = shared(client(etcd.endpoints(), "quorum"));
     let mut writer = Writer::new("a", 1);
-    let mut session = soon(Session::begin(service.clone(), 2))
+    let mut session = with_timeout(Session::begin(service.clone(), 2))
         .await
         .expect("granted");
-    let (held, own) = (session.held(), session.id());
+    let (held, own) = (session.lease_handle(), session.id());
     let bound = writer
         .change()
-        .unless_changed("nodes/a", Revision(0))
+        .if_unchanged("nodes/a", Revision(0))
         .put_bound("nodes/a", "x", Some(own));
-    let revision = soon(settled(&service, &bound)).await.done().expect("done");
+    let revision = with_timeout(settled(&service, &bound))
+        .await
+        .done()
+        .expect("done");
     let running = tokio::spawn(async move { session.run().await });
     etcd.kill(0);
     etcd.kill(1);
     let until = boot_ms() + 20_000;
     while boot_ms() < until {
-        assert!(soon(service.read(&Keys::one("nodes/a"))).await.is_err());
+        assert!(
+            with_timeout(service.read(&Keys::one("nodes/a")))
+                .await
+                .is_err()
+        );
     }
-    assert!(!held.is_held_surely(boot_ms()));
+    assert!(!held.is_certainly_held(boot_ms()));
     etcd.start_all().expect("they start again");
     // Its TTL restarted with the new leader: the node holds the lease again, or learns that it has ended and its key is deleted.
-    let mut heard = service.watch(&Keys::one("nodes/a"), revision);
+    let mut watch = service.watch(&Keys::one("nodes/a"), revision);
     let is_held = async {
-        while !held.is_held_surely(boot_ms()) {
+        while !held.is_certainly_held(boot_ms()) {
             tokio::task::yield_now().await;
         }
     };
-    let ended = async { while !matches!(heard.next().await, Some(Watched::Events(_))) {} };
-    soon(async {
+    let ended = async { while !matches!(watch.next().await, Some(WatchItem::Events(_))) {} };
+    with_timeout(async {
         tokio::select! {
             () = is_held => {}
             () = ended => {}
@@ -461,8 +485,8 @@ async fn without_a_quorum_for_ten_leases_nothing_is_held_and_nothing_is_lost() {
 
 /// The number of requests that an idle node sends to etcd.
 #[tokio::test]
-async fn a_node_at_rest_asks_little() {
-    if !is_asked_for("LARDER_SLOW_TESTS", "counts requests for twenty seconds") {
+async fn an_idle_node_sends_few_requests() {
+    if !is_enabled("LARDER_SLOW_TESTS", "counts requests for twenty seconds") {
         return;
     }
     let Some(etcd) = Server::start(1) else {
@@ -470,16 +494,21 @@ async fn a_node_at_rest_asks_little() {
     };
     let counted = Arc::new(client(etcd.endpoints(), "rest"));
     let service: Arc<dyn Coordination> = counted.clone();
-    let mut session = soon(Session::begin(service.clone(), 5))
+    let mut session = with_timeout(Session::begin(service.clone(), 5))
         .await
         .expect("granted");
     let every = Duration::from_secs(5);
     let mut map = Follower::new(service.clone(), Keys::one("map"), every);
-    let mut nodes = Follower::new(service.clone(), Keys::below("nodes/"), every);
-    soon(async { tokio::join!(map.until(|_| true), nodes.until(|_| true)) }).await;
+    let mut nodes = Follower::new(service.clone(), Keys::with_prefix("nodes/"), every);
+    with_timeout(async { tokio::join!(map.wait_until(|_| true), nodes.wait_until(|_| true)) })
+        .await;
     let (before, began_at_ms) = (counted.requests(), boot_ms());
     let rest = async {
-        tokio::join!(session.run(), map.until(|_| false), nodes.until(|_| false));
+        tokio::join!(
+            session.run(),
+            map.wait_until(|_| false),
+            nodes.wait_until(|_| false)
+        );
     };
     let _ = tokio::time::timeout(Duration::from_secs(20), rest).await;
     let seconds = (boot_ms() - began_at_ms) as f64 / 1000.0;
@@ -491,8 +520,8 @@ async fn a_node_at_rest_asks_little() {
 /// All faults together: links that break, stall, delay and lose replies, members that are killed and stopped, revisions that are
 /// compacted.
 #[tokio::test]
-async fn whatever_breaks_each_change_is_made_once() {
-    if !is_asked_for(
+async fn under_random_faults_each_change_is_applied_once() {
+    if !is_enabled(
         "LARDER_SLOW_TESTS",
         "breaks links and members of etcd for a minute",
     ) {
@@ -551,9 +580,9 @@ async fn break_everything(seed: u64) {
                 etcd.start_all().expect("it starts again");
             }
             6 => {
-                etcd.stop(at);
+                etcd.suspend(at);
                 let _ = tokio::time::timeout(Duration::from_millis(500), follower.next()).await;
-                etcd.go_on(at);
+                etcd.resume(at);
             }
             7 if follower.mirror().revision() > Revision(0) => {
                 etcd.compact(at, follower.mirror().revision().0)
@@ -563,8 +592,12 @@ async fn break_everything(seed: u64) {
     }
     proxies.iter().for_each(Proxy::heal);
     let service = shared(client(etcd.endpoints(), "broken"));
-    assert_eq!(soon(counted(&service)).await, WRITERS * EACH, "seed {seed}");
-    soon(follower.until(|mirror| {
+    assert_eq!(
+        with_timeout(counted(&service)).await,
+        WRITERS * EACH,
+        "seed {seed}"
+    );
+    with_timeout(follower.wait_until(|mirror| {
         mirror
             .get("count")
             .is_some_and(|entry| number(&entry.value) == WRITERS * EACH)

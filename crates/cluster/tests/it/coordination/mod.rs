@@ -13,7 +13,7 @@ use std::time::Duration;
 use larder_cluster::coordination::{Etcd, EtcdConfig};
 
 /// Waits with a timeout that only a hang reaches.
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub async fn with_timeout<T>(what: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(Duration::from_secs(60), what).await;
     waited.expect("it comes within a minute")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use larder_cluster::coordination::model::{Faults, Model, Output, Ticket};
 use larder_cluster::coordination::{
     Change, Error, Freshness, Keys, Lease, LeaseId, Mirror, Outcome, Request, Response, Revision,
-    Watched, Writer, candidacy, leader,
+    WatchItem, Writer, leader, put_candidate,
 };
 use larder_types::Random;
 
@@ -36,11 +36,11 @@ fn disturb(model: &mut Model, random: &mut Random, members: usize) {
     let member = random.index(members);
     match random.below(40) {
         0 => model.crash(member),
-        1 => model.set_apart(member, true),
-        2 => model.cut_watches(Some(member)),
+        1 => model.set_partitioned(member, true),
+        2 => model.break_watches(Some(member)),
         3..=9 => {
             model.restart(member);
-            model.set_apart(member, false);
+            model.set_partitioned(member, false);
         }
         _ => {}
     }
@@ -50,7 +50,7 @@ fn calm(model: &mut Model, members: usize) {
     model.set_faults(Faults::none());
     for member in 0..members {
         model.restart(member);
-        model.set_apart(member, false);
+        model.set_partitioned(member, false);
     }
 }
 
@@ -75,7 +75,7 @@ impl Counter {
                 let now = snapshot.entries.first();
                 let modified = now.map_or(Revision(0), |entry| entry.modified);
                 let value = now.map_or(0, |entry| number(&entry.value));
-                let change = self.writer.change().unless_changed("count", modified);
+                let change = self.writer.change().if_unchanged("count", modified);
                 self.change = Some(change.put("count", (value + 1).to_string()));
             }
             _ => {}
@@ -116,30 +116,32 @@ impl Watcher {
                     freshness: Freshness::Latest,
                 }
             } else {
-                Request::Recent {
+                Request::RecentWrites {
                     keys,
-                    after: self.mirror.checked(),
+                    after: self.mirror.checked_revision(),
                 }
             };
             if let Some(watch) = self.watch.take() {
                 model.unwatch(watch);
             }
-            self.asked = Some(model.ask(member, request));
+            self.asked = Some(model.send_request(member, request));
         }
     }
 
-    fn hear(&mut self, model: &mut Model, member: usize, output: &Output) {
+    fn handle(&mut self, model: &mut Model, member: usize, output: &Output) {
         match output {
             Output::Reply(ticket, reply) if self.asked == Some(*ticket) => {
                 self.asked = None;
                 match reply {
                     Ok(Response::Read(snapshot)) => {
                         let before = self.mirror.revision();
-                        self.mirror.take_all(snapshot.clone());
+                        self.mirror.apply_snapshot(snapshot.clone());
                         assert!(self.mirror.revision() >= before);
                         self.asks_all = false;
                     }
-                    Ok(Response::Recent(recent)) => self.asks_all = !self.mirror.agrees(recent),
+                    Ok(Response::RecentWrites(recent)) => {
+                        self.asks_all = !self.mirror.matches(recent)
+                    }
                     _ => {}
                 }
                 if self.asks_all {
@@ -149,22 +151,22 @@ impl Watcher {
                     self.watch = Some(model.watch(member, keys, after));
                 }
             }
-            Output::Watched(ticket, watched) if self.watch == Some(*ticket) => match watched {
-                Watched::Events(events) => drop(self.mirror.take(events.clone())),
-                Watched::Compacted => {
+            Output::WatchItem(ticket, watched) if self.watch == Some(*ticket) => match watched {
+                WatchItem::Events(events) => drop(self.mirror.apply_events(events.clone())),
+                WatchItem::Compacted => {
                     self.watch = None;
                     self.asks_all = true;
                     self.ask(model, member);
                 }
             },
-            Output::Cut(ticket) if self.watch == Some(*ticket) => self.watch = None,
+            Output::WatchBroken(ticket) if self.watch == Some(*ticket) => self.watch = None,
             _ => {}
         }
     }
 }
 
 #[test]
-fn each_change_is_made_once_and_every_copy_becomes_right() {
+fn each_change_is_applied_once_and_every_copy_converges() {
     const MEMBERS: usize = 3;
     let (mut gave_up, mut lost, mut compacted) = (0, 0, 0);
     for seed in 0..seeds() {
@@ -181,7 +183,7 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
         let mut asked: BTreeMap<Ticket, usize> = BTreeMap::new();
         for (at, counter) in counters.iter_mut().enumerate() {
             let request = counter.next(None).expect("there is something to do");
-            asked.insert(model.ask(0, request), at);
+            asked.insert(model.send_request(0, request), at);
         }
         let mut watcher = Watcher {
             mirror: Mirror::new(Keys::one("count")),
@@ -205,8 +207,9 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
             }
             let next_ms = model.next_ms().expect("every request is answered");
             for output in model.advance(next_ms) {
-                watcher.hear(&mut model, random.index(MEMBERS), &output);
-                compacted += u64::from(matches!(output, Output::Watched(_, Watched::Compacted)));
+                watcher.handle(&mut model, random.index(MEMBERS), &output);
+                compacted +=
+                    u64::from(matches!(output, Output::WatchItem(_, WatchItem::Compacted)));
                 let Output::Reply(ticket, reply) = output else {
                     continue;
                 };
@@ -215,18 +218,18 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
                 };
                 gave_up += u64::from(matches!(reply, Err(Error::Unknown(_))));
                 if let Some(request) = counters[at].next(Some(reply)) {
-                    asked.insert(model.ask(random.index(MEMBERS), request), at);
+                    asked.insert(model.send_request(random.index(MEMBERS), request), at);
                 }
             }
             assert!(rounds < 100_000, "seed {seed} comes to no end");
         }
-        let truth = model.truth(&Keys::one("count"));
+        let truth = model.committed_state(&Keys::one("count"));
         assert_eq!(number(&truth.entries[0].value), 24, "seed {seed}");
         // Late requests of finished writers must change nothing.
         calm(&mut model, MEMBERS);
         drop(model.advance(model.now_ms() + 60_000));
         assert_eq!(
-            number(&model.truth(&Keys::one("count")).entries[0].value),
+            number(&model.committed_state(&Keys::one("count")).entries[0].value),
             24,
             "seed {seed}"
         );
@@ -238,10 +241,10 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
         while watcher.watch.is_none() {
             let next_ms = model.next_ms().expect("it is answered");
             for output in model.advance(next_ms) {
-                watcher.hear(&mut model, 0, &output);
+                watcher.handle(&mut model, 0, &output);
             }
         }
-        let truth = model.truth(&Keys::one("count"));
+        let truth = model.committed_state(&Keys::one("count"));
         assert!(watcher.mirror.entries().eq(&truth.entries), "seed {seed}");
     }
     assert!(
@@ -309,13 +312,13 @@ impl Candidate {
                 let id = lease.id();
                 let change = self
                     .retry
-                    .get_or_insert_with(|| candidacy(self.writer.change(), id, "x"));
+                    .get_or_insert_with(|| put_candidate(self.writer.change(), id, "x"));
                 (Asked::Candidacy, Request::Change(change.clone()))
             }
             (Some(_), Some(_)) if self.retry.is_none() => (
                 Asked::Look,
                 Request::Read {
-                    keys: Keys::below(""),
+                    keys: Keys::with_prefix(""),
                     freshness: Freshness::Latest,
                 },
             ),
@@ -324,15 +327,15 @@ impl Candidate {
                 (Asked::Lead, Request::Change(change))
             }
         };
-        self.asked = Some((model.ask(member, request), now, kind));
+        self.asked = Some((model.send_request(member, request), now, kind));
     }
 
     fn over(&mut self) {
         (self.lease, self.fence, self.retry) = (None, None, None);
     }
 
-    fn hear(&mut self, reply: Result<Response, Error>) {
-        let (_, sent, kind) = self.asked.take().expect("it was asked");
+    fn handle(&mut self, reply: Result<Response, Error>) {
+        let (_, sent, kind) = self.asked.take().expect("a request is in flight");
         match (kind, reply) {
             (_, Err(Error::LeaseEnded(_))) => self.over(),
             (_, Err(_)) => {}
@@ -341,7 +344,7 @@ impl Candidate {
             }
             (_, Ok(Response::KeptAlive(ttl_seconds))) => {
                 let lease = self.lease.as_mut().expect("it has one");
-                lease.answered(sent, ttl_seconds);
+                lease.record_reply(sent, ttl_seconds);
                 if lease.has_ended() {
                     self.over();
                 }
@@ -352,15 +355,15 @@ impl Candidate {
                 self.retry = None;
             }
             (Asked::Look, Ok(Response::Read(snapshot))) => {
-                let mut mirror = Mirror::new(Keys::below(""));
-                mirror.take_all(snapshot);
+                let mut mirror = Mirror::new(Keys::with_prefix(""));
+                mirror.apply_snapshot(snapshot);
                 let (own, fence) = self.fence.clone().expect("it stands");
                 if leader(&mirror).is_some_and(|leads| leads.key == own) {
                     self.map = mirror
                         .get("map")
                         .map_or(Revision(0), |entry| entry.modified);
-                    let change = self.writer.change().unless_changed("map", self.map);
-                    self.retry = Some(change.while_since(own.clone(), fence).put("map", own));
+                    let change = self.writer.change().if_unchanged("map", self.map);
+                    self.retry = Some(change.if_created_at(own.clone(), fence).put("map", own));
                 }
             }
             (Asked::Lead | Asked::Candidacy, Ok(Response::Changed(_))) => {
@@ -413,17 +416,17 @@ fn lead(seed: u64, faults: Faults) -> u64 {
                     .is_some_and(|(asked, ..)| *asked == ticket)
             };
             if let Some(candidate) = candidates.iter_mut().find(whose) {
-                candidate.hear(reply);
+                candidate.handle(reply);
             }
         }
-        let truth = model.truth(&Keys::below(""));
+        let truth = model.committed_state(&Keys::with_prefix(""));
         let stands = |id: LeaseId| truth.entries.iter().any(|entry| entry.lease == Some(id));
         for candidate in &candidates {
             let Some(lease) = &candidate.lease else {
                 continue;
             };
             if candidate.fence.is_some()
-                && lease.is_held_surely(candidate.clock(&model))
+                && lease.is_certainly_held(candidate.clock(&model))
                 && !stands(lease.id())
             {
                 believed += 1;

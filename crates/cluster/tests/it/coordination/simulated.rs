@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use larder_cluster::coordination::model::{Faults, Model, Output, Ticket};
 use larder_cluster::coordination::{
-    Coordination, Error, Keys, Request, Response, Revision, Watched,
+    Coordination, Error, Keys, Request, Response, Revision, WatchItem,
 };
 use larder_types::Random;
 
@@ -20,7 +20,7 @@ struct State {
     random: Random,
     replies: BTreeMap<Ticket, Result<Response, Error>>,
     /// `None` means that the watch was interrupted.
-    heard: BTreeMap<Ticket, Vec<Option<Watched>>>,
+    items: BTreeMap<Ticket, Vec<Option<WatchItem>>>,
 }
 
 impl Simulated {
@@ -30,13 +30,13 @@ impl Simulated {
             members,
             random: Random::new(!seed),
             replies: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            items: BTreeMap::new(),
         })))
     }
 
     pub fn compact_before(&self, revision: Revision) {
         let mut state = self.state();
-        let now = state.model.truth(&Keys::below("")).revision;
+        let now = state.model.committed_state(&Keys::with_prefix("")).revision;
         state.model.compact(now.0 - revision.0);
     }
 
@@ -54,15 +54,15 @@ impl State {
         for output in self.model.advance(next_ms) {
             match output {
                 Output::Reply(ticket, reply) => drop(self.replies.insert(ticket, reply)),
-                Output::Watched(ticket, watched) => self.hear(ticket, Some(watched)),
-                Output::Cut(ticket) => self.hear(ticket, None),
+                Output::WatchItem(ticket, watched) => self.handle(ticket, Some(watched)),
+                Output::WatchBroken(ticket) => self.handle(ticket, None),
             }
         }
         true
     }
 
-    fn hear(&mut self, ticket: Ticket, what: Option<Watched>) {
-        self.heard.entry(ticket).or_default().push(what);
+    fn handle(&mut self, ticket: Ticket, what: Option<WatchItem>) {
+        self.items.entry(ticket).or_default().push(what);
     }
 
     fn member(&mut self) -> usize {
@@ -74,7 +74,7 @@ impl Coordination for Simulated {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, Error>> {
         let mut state = self.state();
         let member = state.member();
-        let ticket = state.model.ask(member, request);
+        let ticket = state.model.send_request(member, request);
         let reply = loop {
             if let Some(reply) = state.replies.remove(&ticket) {
                 break reply;
@@ -84,7 +84,7 @@ impl Coordination for Simulated {
         Box::pin(std::future::ready(reply))
     }
 
-    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched> {
+    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, WatchItem> {
         let mut state = self.state();
         let member = state.member();
         let ticket = state.model.watch(member, keys.clone(), after);
@@ -93,9 +93,9 @@ impl Coordination for Simulated {
             loop {
                 {
                     let mut state = own.state();
-                    let heard = state.heard.entry(ticket).or_default();
-                    if !heard.is_empty() {
-                        let next = heard.remove(0)?;
+                    let items = state.items.entry(ticket).or_default();
+                    if !items.is_empty() {
+                        let next = items.remove(0)?;
                         drop(state);
                         return Some((next, own));
                     }

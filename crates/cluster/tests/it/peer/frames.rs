@@ -3,15 +3,15 @@
 use bytes::{Bytes, BytesMut};
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
 use larder_cluster::peer::{
-    Ends, Exchange, Execution, FORMAT, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, Hello,
-    Last, Peer, Piece, Replicate, Requests, StreamId, Welcome,
+    Exchange, Execution, FORMAT, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, Hello, PeerInfo,
+    Piece, PieceStatus, Replicate, ReplyEnds, Requests, StreamId, Welcome,
 };
 
 const STREAM: StreamId = StreamId { place: 3, turn: 9 };
 
 /// Every kind of frame, with each of its variants.
 fn frames() -> Vec<Frame> {
-    let from = Peer {
+    let from = PeerInfo {
         node: NodeId(7),
         incarnation: Incarnation(1 << 40),
         core: 3,
@@ -33,7 +33,7 @@ fn frames() -> Vec<Frame> {
         }),
         Frame::Refused("you are not wanted".to_owned()),
         Frame::Refused(String::new()),
-        Frame::Taken(STREAM),
+        Frame::PieceAck(STREAM),
         Frame::Cancel(STREAM),
         Frame::Exchange(Exchange {
             from_core: 1,
@@ -69,20 +69,20 @@ fn frames() -> Vec<Frame> {
         }
     }
     for (last, ends) in [
-        (Last::No, &[][..]),
-        (Last::No, &[0, 3][..]),
-        (Last::Whole, &[5][..]),
-        (Last::NotDone, &[][..]),
-        (Last::Unknown, &[][..]),
+        (PieceStatus::Partial, &[][..]),
+        (PieceStatus::Partial, &[0, 3][..]),
+        (PieceStatus::Complete, &[5][..]),
+        (PieceStatus::NotDone, &[][..]),
+        (PieceStatus::Unknown, &[][..]),
     ] {
         for moment in [None, Some((4, 5))] {
             let piece = Piece {
-                last,
+                status: last,
                 moment,
-                ends: Ends::new(ends),
+                ends: ReplyEnds::new(ends),
                 bytes: Bytes::from_static(b"+OK\r\n"),
             };
-            frames.push(Frame::Answer(STREAM, piece));
+            frames.push(Frame::Reply(STREAM, piece));
         }
     }
     frames
@@ -99,7 +99,7 @@ fn decode(bytes: &[u8]) -> Result<Option<Frame>, FrameError> {
 }
 
 #[test]
-fn frames_decode_to_themselves_however_the_bytes_come() {
+fn frames_round_trip_for_any_fragmentation() {
     let frames = frames();
     let all: Vec<u8> = frames.iter().flat_map(encoded).collect();
     for step in [1, 2, 5, 64, all.len()] {
@@ -117,7 +117,7 @@ fn frames_decode_to_themselves_however_the_bytes_come() {
 }
 
 #[test]
-fn a_frame_cut_at_any_byte_is_waited_for_and_one_that_is_too_short_is_refused() {
+fn an_incomplete_frame_waits_and_a_truncated_body_is_rejected() {
     for frame in frames() {
         let bytes = encoded(&frame);
         for cut in 0..bytes.len() {
@@ -131,7 +131,7 @@ fn a_frame_cut_at_any_byte_is_waited_for_and_one_that_is_too_short_is_refused() 
             let has_payload = matches!(
                 frame,
                 Frame::Requests(..)
-                    | Frame::Answer(..)
+                    | Frame::Reply(..)
                     | Frame::Exchange(_)
                     | Frame::Replicate(_)
                     | Frame::Refused(_)
@@ -143,17 +143,20 @@ fn a_frame_cut_at_any_byte_is_waited_for_and_one_that_is_too_short_is_refused() 
 }
 
 #[test]
-fn bad_bytes_are_refused_with_where_and_what() {
+fn invalid_bytes_are_rejected_with_offset_and_reason() {
     let mut bytes = encoded(&Frame::Ping(1));
     let at = bytes.len() as u64;
     bytes.extend([1, 0, 0, 0, 99]);
     let (mut decoder, mut buffer) = (FrameDecoder::new(100), BytesMut::from(&bytes[..]));
-    decoder.next(&mut buffer).expect("a frame").expect("whole");
+    decoder
+        .next(&mut buffer)
+        .expect("a frame")
+        .expect("a complete frame");
     let error = decoder.next(&mut buffer).expect_err("no such kind");
     assert_eq!((error.at, error.kind, error.size), (at, Some(99), 1));
     assert_eq!(
         error.to_string(),
-        "no frame at byte 13 (kind 99, 1 bytes): a frame is of no kind that this larder knows"
+        "invalid frame at byte 13 (kind 99, 1 bytes): the kind of the frame is unknown to this version"
     );
     // Rejected before the announced bytes arrive, and before memory is reserved for them.
     let mut http = BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]);
@@ -165,28 +168,28 @@ fn bad_bytes_are_refused_with_where_and_what() {
 #[test]
 fn replies_end_within_their_piece_and_reasons_are_text() {
     let piece = |last, ends: &[usize], bytes: &'static [u8]| {
-        encoded(&Frame::Answer(
+        encoded(&Frame::Reply(
             STREAM,
             Piece {
-                last,
+                status: last,
                 moment: None,
-                ends: Ends::new(ends),
+                ends: ReplyEnds::new(ends),
                 bytes: Bytes::from_static(bytes),
             },
         ))
     };
     for wrong in [
-        piece(Last::Whole, &[3, 2], b"+OK\r\n"),
-        piece(Last::No, &[6], b"+OK\r\n"),
-        piece(Last::Unknown, &[1], b"gone"),
-        piece(Last::NotDone, &[], b"\xff"),
+        piece(PieceStatus::Complete, &[3, 2], b"+OK\r\n"),
+        piece(PieceStatus::Partial, &[6], b"+OK\r\n"),
+        piece(PieceStatus::Unknown, &[1], b"gone"),
+        piece(PieceStatus::NotDone, &[], b"\xff"),
     ] {
         assert!(decode(&wrong).is_err());
     }
 }
 
 #[test]
-fn a_greeting_of_another_format_is_known_as_one_whatever_follows() {
+fn a_greeting_of_another_format_is_recognized_for_any_fields() {
     for kind in [1, 2] {
         let mut bytes = vec![9, 0, 0, 0, kind];
         bytes.extend(77_u32.to_le_bytes());
@@ -201,7 +204,7 @@ fn a_greeting_of_another_format_is_known_as_one_whatever_follows() {
 }
 
 #[test]
-fn a_payload_is_a_part_of_what_came() {
+fn a_payload_references_the_receive_buffer() {
     let batch = Bytes::from(vec![b'x'; 10_000]);
     let requests = Requests {
         core: 0,

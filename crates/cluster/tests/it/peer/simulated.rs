@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use larder_cluster::map::{Epoch, Incarnation, NodeId as PeerId};
 use larder_cluster::peer::{
-    Connection, Event, Exchange, Last, NotSent, Options as PeerOptions, Piece, StreamId,
+    Connection, ConnectionEvent, Exchange, Options as PeerOptions, Piece, PieceStatus, SendError,
+    StreamId,
 };
 use larder_sim::{
     Input, Mark, Node, NodeId, Options, Output, Outputs, Plan, Random, Scene, Start, World,
@@ -30,8 +31,8 @@ const END_US: u64 = 6_000_000;
 
 fn peer_options(me: NodeId, incarnation: u64) -> PeerOptions {
     let mut options = options(me.0 as u32);
-    options.me.incarnation = Incarnation(incarnation);
-    options.me.lease_ms = LEASE_MS;
+    options.local.incarnation = Incarnation(incarnation);
+    options.local.lease_ms = LEASE_MS;
     options.ping_every_ms = 60;
     options.margin_ms = MARGIN_MS;
     options.silence_ms = 400;
@@ -47,12 +48,12 @@ struct Ledger {
     is_hasty: bool,
     /// No new requests are sent.
     is_calm: Cell<bool>,
-    known: RefCell<Known>,
+    totals: RefCell<Totals>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    asked: u64,
+struct Totals {
+    requested: u64,
     executed: BTreeSet<u64>,
     not_done: BTreeSet<u64>,
     answered: u64,
@@ -81,9 +82,9 @@ struct Link {
     connection: Connection,
     /// Sequence number for everything ordered: requests and exchange messages.
     sent: u64,
-    heard: u64,
+    received: u64,
     /// Open requests, with the number of pieces received.
-    asked: BTreeMap<StreamId, (u64, u64)>,
+    requested: BTreeMap<StreamId, (u64, u64)>,
     /// Pieces to acknowledge.
     untaken: Vec<StreamId>,
     /// Requests to answer, with the number of pieces sent.
@@ -135,7 +136,7 @@ impl Node for Host {
         // Before it receives what happened meanwhile.
         self.read(now_ms);
         let is_tick = matches!(input, Input::Tick);
-        self.hear(input, now_ms);
+        self.receive(input, now_ms);
         self.take_events(now_ms, out);
         if is_tick {
             out.push(Output::Wake(now_us + TICK_US));
@@ -150,7 +151,7 @@ impl Node for Host {
 }
 
 impl Host {
-    fn hear(&mut self, input: Input<Message>, now_ms: u64) {
+    fn receive(&mut self, input: Input<Message>, now_ms: u64) {
         match input {
             Input::Connected(peer) => {
                 self.wires.insert(peer, 0);
@@ -158,7 +159,7 @@ impl Host {
             Input::Lost(peer) => {
                 self.wires.remove(&peer);
                 if let Some(link) = self.links.get_mut(&peer) {
-                    link.connection.broken("the wire was lost");
+                    link.connection.record_failure("the wire was lost");
                 }
             }
             Input::Message(peer, Message::Open(socket)) => {
@@ -175,10 +176,11 @@ impl Host {
                 match message {
                     Message::Bytes(socket, bytes) if socket == link.socket => {
                         link.connection.buffer().extend_from_slice(&bytes);
-                        link.connection.received(now_ms);
+                        link.connection.record_received(now_ms);
                     }
                     Message::Close(socket) if socket == link.socket => {
-                        link.connection.broken("the other closed its socket");
+                        link.connection
+                            .record_failure("the other closed its socket");
                     }
                     _ => {}
                 }
@@ -198,7 +200,11 @@ impl Host {
             .links
             .extract_if(.., |_, link| link.connection.is_ended());
         for (peer, mut link) in ended.collect::<Vec<_>>() {
-            assert!(link.asked.is_empty(), "all is told: {:?}", link.asked);
+            assert!(
+                link.requested.is_empty(),
+                "all requests ended: {:?}",
+                link.requested
+            );
             // The reason of the rejection, if any.
             let bytes = written(&mut link.connection, usize::MAX);
             if !bytes.is_empty() {
@@ -232,50 +238,50 @@ impl Host {
 
     /// Writes the node's own row, and sends it to all peers.
     fn write(&mut self, now_ms: u64) {
-        let mut known = self.ledger.known.borrow_mut();
+        let mut totals = self.ledger.totals.borrow_mut();
         let me = self.me.0;
-        if known.acknowledged[me] == known.value[me] && self.random.one_in(3) {
-            known.value[me] += 1;
+        if totals.acknowledged[me] == totals.value[me] && self.random.one_in(3) {
+            totals.value[me] += 1;
             for link in self.links.values_mut() {
-                link.change(known.value[me], now_ms);
+                link.change(totals.value[me], now_ms);
             }
         }
         // A peer that does not acknowledge is disconnected.
         for link in self.links.values_mut() {
-            let is_late = link.acked < known.value[me] && now_ms >= link.told_ms + PATIENCE_MS;
+            let is_late = link.acked < totals.value[me] && now_ms >= link.told_ms + PATIENCE_MS;
             if is_late && link.connection.peer().is_some() {
                 link.connection.refuse("you acknowledge nothing");
-                known.cut_off += 1;
+                totals.cut_off += 1;
             }
         }
     }
 
     fn acknowledge(&mut self, now_ms: u64) {
-        let mut known = self.ledger.known.borrow_mut();
-        let value = known.value[self.me.0];
+        let mut totals = self.ledger.totals.borrow_mut();
+        let value = totals.value[self.me.0];
         let all_have_it = self
             .links
             .values()
             .all(|link| link.connection.peer().is_none() || link.acked == value);
         let all_forgot = self.forgotten_after_ms.values().all(|it| now_ms >= *it);
         if all_have_it && (all_forgot || self.ledger.is_hasty) {
-            known.acknowledged[self.me.0] = value;
+            totals.acknowledged[self.me.0] = value;
         }
     }
 
     fn read(&self, now_ms: u64) {
-        let mut known = self.ledger.known.borrow_mut();
+        let mut totals = self.ledger.totals.borrow_mut();
         for (owner, link) in &self.links {
             let Some(copy) = link.copy else {
                 continue;
             };
             if now_ms >= link.connection.subscribed_until_ms() {
-                known.found_out += 1;
+                totals.found_out += 1;
                 continue;
             }
-            known.reads += 1;
-            if copy < known.acknowledged[owner.0] {
-                known.stale += 1;
+            totals.reads += 1;
+            if copy < totals.acknowledged[owner.0] {
+                totals.stale += 1;
             }
         }
     }
@@ -305,8 +311,8 @@ impl Link {
             socket,
             connection,
             sent: 0,
-            heard: 0,
-            asked: BTreeMap::new(),
+            received: 0,
+            requested: BTreeMap::new(),
             untaken: Vec::new(),
             answering: BTreeMap::new(),
             acked: 0,
@@ -324,8 +330,8 @@ impl Link {
     fn in_order(&mut self, bytes: &[u8]) -> u64 {
         let text = std::str::from_utf8(bytes).expect("text");
         let (sequence, number) = text.split_once(' ').expect("two numbers");
-        self.heard += 1;
-        assert_eq!(sequence.parse(), Ok(self.heard), "in order, none lost");
+        self.received += 1;
+        assert_eq!(sequence.parse(), Ok(self.received), "in order, none lost");
         number.parse().expect("a number")
     }
 
@@ -349,47 +355,47 @@ impl Link {
         }
     }
 
-    fn take(&mut self, event: Event, me: NodeId, ledger: &Ledger, now_ms: u64) {
-        let mut known = ledger.known.borrow_mut();
+    fn take(&mut self, event: ConnectionEvent, me: NodeId, ledger: &Ledger, now_ms: u64) {
+        let mut totals = ledger.totals.borrow_mut();
         match event {
-            Event::Hello(_) => {
+            ConnectionEvent::Hello(_) => {
                 self.connection
                     .admit(Some(Incarnation(0)), Epoch(1), now_ms);
-                drop(known);
+                drop(totals);
                 self.begin(me, ledger, now_ms);
             }
-            Event::Ready(_) => {
-                drop(known);
+            ConnectionEvent::Ready(_) => {
+                drop(totals);
                 self.begin(me, ledger, now_ms);
             }
-            Event::Requests(id, requests) => {
+            ConnectionEvent::Requests(id, requests) => {
                 let number = self.in_order(&requests.batch);
-                assert!(known.executed.insert(number), "{number} is executed twice");
-                assert!(!known.not_done.contains(&number), "{number} is not done");
+                assert!(totals.executed.insert(number), "{number} is executed twice");
+                assert!(!totals.not_done.contains(&number), "{number} is not done");
                 self.answering.insert(id, (number, 0));
             }
-            Event::Answer(id, piece) => {
-                let (number, pieces) = self.asked.get_mut(&id).expect("it waits for an answer");
+            ConnectionEvent::Reply(id, piece) => {
+                let (number, pieces) = self.requested.get_mut(&id).expect("it waits for an answer");
                 let expected = format!("{number}.{pieces}");
                 assert_eq!(piece.bytes, expected.as_bytes());
                 *pieces += 1;
-                match piece.last {
-                    Last::No => self.untaken.push(id),
+                match piece.status {
+                    PieceStatus::Partial => self.untaken.push(id),
                     _ => {
-                        self.asked.remove(&id);
-                        known.answered += 1;
+                        self.requested.remove(&id);
+                        totals.answered += 1;
                     }
                 }
             }
-            Event::Cancelled(id) => {
-                self.answering.remove(&id).expect("it was asked");
+            ConnectionEvent::Cancelled(id) => {
+                self.answering.remove(&id).expect("it was requested");
             }
-            Event::Room(id) => {
+            ConnectionEvent::Writable(id) => {
                 assert!(self.answering.contains_key(&id));
             }
-            Event::Exchange(message) => {
+            ConnectionEvent::Exchange(message) => {
                 let number = self.in_order(&message.bytes);
-                known.exchanged += 1;
+                totals.exchanged += 1;
                 match message.conversation {
                     CHANGE => {
                         self.copy = Some(number);
@@ -398,18 +404,18 @@ impl Link {
                     _ => self.acked = number,
                 }
             }
-            Event::Replicate(_) => unreachable!("nobody sends any"),
-            Event::Ended(ended) => {
+            ConnectionEvent::Replicate(_) => unreachable!("no node sends any"),
+            ConnectionEvent::Ended(ended) => {
                 self.copy = None;
                 for id in ended.unsent {
-                    let (number, pieces) = self.asked.remove(&id).expect("told once");
+                    let (number, pieces) = self.requested.remove(&id).expect("reported once");
                     assert_eq!(pieces, 0);
-                    assert!(!known.executed.contains(&number), "{number} was executed");
-                    known.not_done.insert(number);
+                    assert!(!totals.executed.contains(&number), "{number} was executed");
+                    totals.not_done.insert(number);
                 }
                 for id in ended.unknown {
-                    self.asked.remove(&id).expect("told once");
-                    known.unknown += 1;
+                    self.requested.remove(&id).expect("reported once");
+                    totals.unknown += 1;
                 }
                 self.answering.clear();
             }
@@ -418,50 +424,53 @@ impl Link {
 
     /// The peer receives this node's row first, and is waited for from then on.
     fn begin(&mut self, me: NodeId, ledger: &Ledger, now_ms: u64) {
-        let value = ledger.known.borrow().value[me.0];
+        let value = ledger.totals.borrow().value[me.0];
         self.change(value, now_ms);
     }
 
     fn act(&mut self, random: &mut Random, ledger: &Ledger) {
-        let mut known = ledger.known.borrow_mut();
+        let mut totals = ledger.totals.borrow_mut();
         for _ in 0..random.below(4) {
-            if ledger.is_calm.get() || self.connection.can_ask() != Ok(()) {
+            if ledger.is_calm.get() || self.connection.check_can_request() != Ok(()) {
                 break;
             }
-            known.asked += 1;
-            let number = known.asked;
+            totals.requested += 1;
+            let number = totals.requested;
             let text = self.numbered(number);
-            let id = self.connection.ask(requests(&text)).expect("room");
-            self.asked.insert(id, (number, 0));
+            let id = self
+                .connection
+                .send_requests(requests(&text))
+                .expect("room");
+            self.requested.insert(id, (number, 0));
         }
         // Consumers are occasionally slow.
         if random.one_in(2) {
             self.untaken
                 .drain(..)
-                .for_each(|id| self.connection.taken(id));
+                .for_each(|id| self.connection.acknowledge_piece(id));
         }
         if random.one_in(8)
-            && let Some(id) = self.asked.keys().nth(random.below(8) as usize).copied()
+            && let Some(id) = self.requested.keys().nth(random.below(8) as usize).copied()
         {
             self.connection.cancel(id);
-            self.asked.remove(&id);
+            self.requested.remove(&id);
             self.untaken.retain(|other| *other != id);
-            known.cancelled += 1;
+            totals.cancelled += 1;
         }
         let connection = &mut self.connection;
         self.answering.retain(|id, (number, pieces)| {
             while random.one_in(2) || ledger.is_calm.get() {
                 let last = if *pieces == *number % 7 {
-                    Last::Whole
+                    PieceStatus::Complete
                 } else {
-                    Last::No
+                    PieceStatus::Partial
                 };
                 let next: Piece = piece(last, &format!("{number}.{pieces}"));
-                match connection.answer(*id, next) {
-                    Ok(()) if last == Last::Whole => return false,
+                match connection.send_reply(*id, next) {
+                    Ok(()) if last == PieceStatus::Complete => return false,
                     Ok(()) => *pieces += 1,
-                    Err(NotSent::Full) => return true,
-                    Err(NotSent::Gone) => panic!("it was told if it is gone"),
+                    Err(SendError::Full) => return true,
+                    Err(SendError::Closed) => panic!("a closed connection is reported"),
                 }
             }
             true
@@ -495,35 +504,39 @@ fn run(seed: u64, is_hasty: bool) -> (Rc<Ledger>, World<Host>) {
 }
 
 #[test]
-fn requests_end_once_order_is_kept_and_no_read_is_older_than_what_was_acknowledged() {
-    let total = RefCell::new(Known::default());
+fn requests_end_once_in_order_and_reads_reflect_acknowledged_writes() {
+    let total = RefCell::new(Totals::default());
     let marks = RefCell::new(BTreeSet::new());
     for_each_seed(60, 3_000, |seed| {
         let (ledger, mut world) = run(seed, false);
         world.calm();
         world.run_until(END_US - 1_000_000);
         ledger.is_calm.set(true);
-        let before = ledger.known.borrow().acknowledged;
+        let before = ledger.totals.borrow().acknowledged;
         world.run_until(END_US);
         for node in (0..NODES).map(NodeId) {
             let host = world.node(node).expect("all run in the end");
             assert_eq!(host.links.len(), NODES - 1, "all are connected in the end");
             for link in host.links.values() {
-                assert!(link.asked.is_empty(), "all is answered: {:?}", link.asked);
+                assert!(
+                    link.requested.is_empty(),
+                    "all requests are answered: {:?}",
+                    link.requested
+                );
             }
         }
-        let known = ledger.known.borrow();
-        assert_eq!(known.stale, 0, "{}\n{known:?}", world.plan());
-        let went_on = (0..NODES).all(|node| known.acknowledged[node] > before[node]);
-        assert!(went_on, "writes go on in the end: {known:?}");
+        let totals = ledger.totals.borrow();
+        assert_eq!(totals.stale, 0, "{}\n{totals:?}", world.plan());
+        let went_on = (0..NODES).all(|node| totals.acknowledged[node] > before[node]);
+        assert!(went_on, "writes go on in the end: {totals:?}");
         let mut total = total.borrow_mut();
-        total.answered += known.answered;
-        total.unknown += known.unknown;
-        total.not_done.extend(known.not_done.iter());
-        total.cancelled += known.cancelled;
-        total.reads += known.reads;
-        total.found_out += known.found_out;
-        total.cut_off += known.cut_off;
+        total.answered += totals.answered;
+        total.unknown += totals.unknown;
+        total.not_done.extend(totals.not_done.iter());
+        total.cancelled += totals.cancelled;
+        total.reads += totals.reads;
+        total.found_out += totals.found_out;
+        total.cut_off += totals.cut_off;
         marks.borrow_mut().extend(world.marks().keys().copied());
     });
     if std::env::var_os("LARDER_SIM_SEED").is_none() {
@@ -548,7 +561,7 @@ fn requests_end_once_order_is_kept_and_no_read_is_older_than_what_was_acknowledg
 
 /// Verifies the check above: without the owner's wait, it fails.
 #[test]
-fn an_owner_that_does_not_wait_for_the_lease_is_found_out() {
-    let stale = (0..60).map(|seed| run(seed, true).0.known.borrow().stale);
+fn the_simulation_detects_an_owner_that_ignores_the_lease() {
+    let stale = (0..60).map(|seed| run(seed, true).0.totals.borrow().stale);
     assert!(stale.sum::<u64>() > 0);
 }

@@ -4,7 +4,8 @@ use std::io::IoSlice;
 
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
 use larder_cluster::peer::{
-    Connection, Ends, Event, Execution, Last, Options, Peer, Piece, Requests, STREAMS_MIN,
+    Connection, ConnectionEvent, Execution, Options, PeerInfo, Piece, PieceStatus, ReplyEnds,
+    Requests, STREAMS_MIN,
 };
 
 pub const PIECES_MAX: u32 = 4;
@@ -12,7 +13,7 @@ pub const PIECES_MAX: u32 = 4;
 pub fn options(node: u32) -> Options {
     Options {
         cluster: "larder".to_owned(),
-        me: Peer {
+        local: PeerInfo {
             node: NodeId(node),
             incarnation: Incarnation(7),
             core: 1,
@@ -41,11 +42,11 @@ pub fn requests(text: &str) -> Requests {
     }
 }
 
-pub fn piece(last: Last, text: &str) -> Piece {
+pub fn piece(last: PieceStatus, text: &str) -> Piece {
     Piece {
-        last,
+        status: last,
         moment: None,
-        ends: Ends::new(&[text.len()]),
+        ends: ReplyEnds::new(&[text.len()]),
         bytes: text.as_bytes().to_vec().into(),
     }
 }
@@ -62,7 +63,7 @@ pub fn written(connection: &mut Connection, most: usize) -> Vec<u8> {
             out.extend_from_slice(&slice[..left.min(slice.len())]);
         }
         let size = out.len() - before;
-        connection.wrote(size);
+        connection.record_written(size);
         if size == 0 {
             return out;
         }
@@ -70,15 +71,15 @@ pub fn written(connection: &mut Connection, most: usize) -> Vec<u8> {
 }
 
 /// Returns all pending events.
-pub fn events(connection: &mut Connection, now_ms: u64) -> Vec<Event> {
+pub fn events(connection: &mut Connection, now_ms: u64) -> Vec<ConnectionEvent> {
     std::iter::from_fn(|| connection.next_event(now_ms)).collect()
 }
 
 /// Moves all bytes from one end to the other. Returns the events there.
-pub fn carry(from: &mut Connection, to: &mut Connection, now_ms: u64) -> Vec<Event> {
+pub fn carry(from: &mut Connection, to: &mut Connection, now_ms: u64) -> Vec<ConnectionEvent> {
     let bytes = written(from, usize::MAX);
     to.buffer().extend_from_slice(&bytes);
-    to.received(now_ms);
+    to.record_received(now_ms);
     events(to, now_ms)
 }
 
@@ -86,10 +87,16 @@ pub fn carry(from: &mut Connection, to: &mut Connection, now_ms: u64) -> Vec<Eve
 pub fn pair(now_ms: u64) -> (Connection, Connection) {
     let mut one = Connection::connect(options(1), NodeId(2), Incarnation(7), now_ms);
     let mut other = Connection::accept(options(2), now_ms);
-    let heard = carry(&mut one, &mut other, now_ms);
-    assert!(matches!(&heard[..], [Event::Hello(_)]), "{heard:?}");
+    let received = carry(&mut one, &mut other, now_ms);
+    assert!(
+        matches!(&received[..], [ConnectionEvent::Hello(_)]),
+        "{received:?}"
+    );
     other.admit(Some(Incarnation(7)), Epoch(40), now_ms);
-    let heard = carry(&mut other, &mut one, now_ms);
-    assert!(matches!(&heard[..], [Event::Ready(_)]), "{heard:?}");
+    let received = carry(&mut other, &mut one, now_ms);
+    assert!(
+        matches!(&received[..], [ConnectionEvent::Ready(_)]),
+        "{received:?}"
+    );
     (one, other)
 }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_cluster::map::Term;
-use larder_cluster::replication::Rows;
+use larder_cluster::replication::RowStore;
 use larder_sim::{Input, NodeId as At, Output, Outputs, Random};
 use larder_validate::Span;
-use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::record::{END_STATE, Outcome, Record, RecordKind};
 use larder_validate::report::{Level, Plain};
 use larder_validate::trace::{Empty, judge};
 
 use super::host::Table;
 use super::service::SLOTS;
 use super::wire::{Call, Op, Reply, Wire};
-use crate::whole::joins::home;
+use crate::system::joins::home;
 
 /// Keys of a slot below this number hold values, the others counters.
 pub const CONTENTS: u8 = 3;
@@ -159,11 +159,11 @@ impl Client {
             _ => 0,
         };
         let what = match call.what {
-            Op::Get | Op::Shown if call.key < CONTENTS => What::ReadContent(value),
-            Op::Get | Op::Shown => What::ReadCount(value as i64),
-            Op::Set(content) => What::WriteContent(content),
-            Op::Delete => What::WriteContent(0),
-            Op::Add(by) => What::AddCount(by),
+            Op::Get | Op::Shown if call.key < CONTENTS => RecordKind::ReadContent(value),
+            Op::Get | Op::Shown => RecordKind::ReadCount(value as i64),
+            Op::Set(content) => RecordKind::WriteContent(content),
+            Op::Delete => RecordKind::WriteContent(0),
+            Op::Add(by) => RecordKind::AddCount(by),
         };
         if outcome == Outcome::Done {
             self.done += 1;
@@ -241,9 +241,9 @@ pub fn check_history<'a>(
                 action: END_STATE,
                 outcome: Outcome::Done,
                 what: if key < CONTENTS {
-                    What::ReadContent(value)
+                    RecordKind::ReadContent(value)
                 } else {
-                    What::ReadCount(value as i64)
+                    RecordKind::ReadCount(value as i64)
                 },
             });
         }
@@ -254,10 +254,14 @@ pub fn check_history<'a>(
         witnesses_max: 5,
     };
     let report = judge(&records, &Empty, &options);
-    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
+    let witnesses: Vec<String> = report
+        .witnesses
+        .iter()
+        .map(|it| it.describe(&Plain))
+        .collect();
     let refused = report.total.unpredictable() + report.level(Level::Atomic).refused;
     let end = report.end_state;
-    assert_eq!((refused, report.total.undecided), (0, 0), "{told:#?}");
-    assert_eq!(end.acceptable, end.reads, "the end: {told:#?}");
+    assert_eq!((refused, report.total.undecided), (0, 0), "{witnesses:#?}");
+    assert_eq!(end.acceptable, end.reads, "the end: {witnesses:#?}");
     assert!(report.total.reads > 0);
 }

@@ -2,7 +2,8 @@
 
 use larder_cluster::map::{Epoch, Term};
 use larder_cluster::replication::{
-    Answer, Begin, Entry, Kind, Message, Part, Position, Record, Row, SlotChanges,
+    Begin, BeginKind, LogEntry, Message, Position, Record, ReplicaReply, Row, SlotChanges,
+    StreamPart,
 };
 use larder_sim::Random;
 
@@ -37,46 +38,46 @@ fn list<T>(random: &mut Random, one: impl Fn(&mut Random) -> T) -> Vec<T> {
     (0..random.below(4)).map(|_| one(random)).collect()
 }
 
-fn entry(random: &mut Random) -> Entry {
-    Entry {
+fn entry(random: &mut Random) -> LogEntry {
+    LogEntry {
         at: position(random),
         row: row(random),
         is_open: random.one_in(2),
     }
 }
 
-fn part(random: &mut Random) -> Part {
+fn part(random: &mut Random) -> StreamPart {
     let (slot_, term) = (slot(random), Term(number(random)));
     match random.below(6) {
-        0 => Part::Begin(Begin {
+        0 => StreamPart::Begin(Begin {
             slot: slot_,
             term,
             kind: match random.below(3) {
-                0 => Kind::InSync,
-                1 => Kind::Fill(Epoch(number(random))),
-                _ => Kind::FillOn(Epoch(number(random))),
+                0 => BeginKind::InSync,
+                1 => BeginKind::Fill(Epoch(number(random))),
+                _ => BeginKind::ResumeFill(Epoch(number(random))),
             },
             floor: position(random),
             history: list(random, position),
         }),
-        1 => Part::Changes(list(random, |random| SlotChanges {
+        1 => StreamPart::Changes(list(random, |random| SlotChanges {
             slot: slot(random),
             term: Term(number(random)),
             settled: number(random),
             entries: list(random, entry),
         })),
-        2 => Part::Rows {
+        2 => StreamPart::Rows {
             slot: slot_,
             term,
             rows: list(random, row),
         },
-        3 => Part::Filled {
+        3 => StreamPart::Filled {
             slot: slot_,
             term,
             at: position(random),
         },
-        4 => Part::Confirm(list(random, |random| (slot(random), Term(number(random))))),
-        _ => Part::Beat,
+        4 => StreamPart::Confirm(list(random, |random| (slot(random), Term(number(random))))),
+        _ => StreamPart::Heartbeat,
     }
 }
 
@@ -84,14 +85,14 @@ fn message(random: &mut Random) -> Message {
     let sequence = number(random);
     match random.below(4) {
         0 => Message::Acknowledged { sequence },
-        1 => Message::Answer {
+        1 => Message::Reply {
             slot: slot(random),
             term: Term(number(random)),
-            answer: match random.below(4) {
-                0 => Answer::At(position(random)),
-                1 => Answer::Refused(Term(number(random))),
-                2 => Answer::Lacks,
-                _ => Answer::Ahead(position(random)),
+            reply: match random.below(4) {
+                0 => ReplicaReply::At(position(random)),
+                1 => ReplicaReply::Rejected(Term(number(random))),
+                2 => ReplicaReply::MissingChanges,
+                _ => ReplicaReply::Ahead(position(random)),
             },
         },
         _ => Message::Stream {
@@ -147,7 +148,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 #[test]
-fn what_is_written_is_read_again_and_damage_is_an_error_or_another_message() {
+fn messages_round_trip_and_damage_is_an_error_or_another_message() {
     let mut random = Random::stream(1, 1);
     let (mut refused, mut cut) = (0, 0);
     for _ in 0..20_000 {
@@ -169,10 +170,10 @@ fn what_is_written_is_read_again_and_damage_is_an_error_or_another_message() {
 }
 
 #[test]
-fn a_list_is_not_believed_to_be_longer_than_its_bytes() {
+fn the_length_of_a_list_is_limited_by_its_bytes() {
     // A message that claims changes of 2^60 slots.
     let mut bytes = vec![1, 0];
     bytes.extend([0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10]);
     let error = Message::decode(&bytes).expect_err("too many");
-    assert_eq!(error.what, "more in a list than there are bytes for");
+    assert_eq!(error.what, "a list length beyond the end of the input");
 }

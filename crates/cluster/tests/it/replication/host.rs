@@ -4,32 +4,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use larder_cluster::map::{Map, NodeId, Term};
 use larder_cluster::replication::{
-    Admission, Ask, Assignment, Bugs, Changed, Confirmation, Copy, Event, Limits, Message, Outcome,
-    Outputs as Put, Place, ReadWait, Record, Replication, Rows, Ticket,
+    Admission, Assignment, Bugs, Confirmation, ExecutedChange, Limits, MapRequest, Message,
+    Outcome, Outputs as Put, Place, ReadWait, Record, Replication, ReplicationEvent, RowStore,
+    SlotCopy, Ticket,
 };
 use larder_sim::{NodeId as At, Output, Outputs, Start};
 use larder_types::checksum32;
 
 use super::wire::{Call, Op, Peer, Reply, Wire};
-use crate::whole::joins::Joins;
+use crate::system::joins::Joins;
 
-pub use larder_cluster::replication::RowsInMemory as Table;
+pub use larder_cluster::replication::InMemoryRows as Table;
 
 /// A call that waits for its reply.
-struct Waiting {
+struct WaitingCommand {
     client: At,
     number: u64,
     reply: Reply,
     acknowledged: Option<Ticket>,
-    confirmed: Confirmed,
+    confirmed: ConfirmationState,
     slot: u16,
     /// The export that readers of other nodes are to reflect.
-    told: Option<u64>,
+    export: Option<u64>,
     /// Own changes that a read of an output may show, and how many had ended unknown.
     upto: Option<(u64, u64)>,
 }
 
-enum Confirmed {
+enum ConfirmationState {
     NotNeeded,
     ToAsk,
     Asked(Confirmation),
@@ -42,14 +43,14 @@ pub struct Host {
     syncs_always: bool,
     bugs: Bugs,
     pub table: Table,
-    copies: BTreeMap<u16, Copy>,
+    copies: BTreeMap<u16, SlotCopy>,
     pub replication: Option<Replication>,
     me: Option<NodeId>,
     /// The terms in the last map.
     terms: BTreeMap<u16, Term>,
     connected: BTreeSet<At>,
     pub greeted: BTreeMap<At, NodeId>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingCommand>,
     /// The number of changes of the disk; for each, the number of records after it.
     changes: u64,
     records: u64,
@@ -92,7 +93,7 @@ fn frame(record: &Record, into: &mut Vec<u8>) {
 
 impl Host {
     /// Recovers from the contents of the disk.
-    pub fn found(
+    pub fn load(
         start: &Start<'_>,
         slots: Vec<u16>,
         syncs_always: bool,
@@ -100,11 +101,11 @@ impl Host {
         out: &mut Outputs<Wire>,
     ) -> Host {
         let mut table = Table::default();
-        let mut copies: BTreeMap<u16, Option<Copy>> = BTreeMap::new();
+        let mut copies: BTreeMap<u16, Option<SlotCopy>> = BTreeMap::new();
         let mut whole = Vec::new();
         for record in records(start.disk.read("log")) {
             let copy = copies.entry(record.slot()).or_default();
-            Copy::replay(copy, &record, &mut table);
+            SlotCopy::replay(copy, &record, &mut table);
             frame(&record, &mut whole);
         }
         out.note(|| format!("found {copies:?}"));
@@ -158,7 +159,7 @@ impl Host {
     pub fn begin(&mut self, me: NodeId, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
         if let Some(replication) = &mut self.replication {
             if self.me.replace(me) != Some(me) {
-                replication.begin_as(place(me), &mut self.table, put);
+                replication.restart_as(place(me), &mut self.table, put);
                 self.terms.clear();
                 for peer in self.connected.clone() {
                     self.greet(peer, out);
@@ -169,8 +170,8 @@ impl Host {
         let limits = Limits {
             silent_ms: 400,
             slowest_bytes_per_second: 1 << 20,
-            ask_again_ms: 100,
-            beat_ms: 80,
+            request_retry_ms: 100,
+            heartbeat_ms: 80,
             chunk_bytes: 130,
             window_bytes: 200,
             fill_window_bytes: 200,
@@ -180,7 +181,7 @@ impl Host {
         let copies = std::mem::take(&mut self.copies);
         let mut replication = Replication::with_bugs(place(me), limits, copies, self.bugs);
         for node in self.greeted.values() {
-            replication.connected(place(*node), now_ms);
+            replication.handle_connect(place(*node), now_ms);
         }
         self.replication = Some(replication);
         self.me = Some(me);
@@ -195,13 +196,13 @@ impl Host {
             return;
         };
         for &slot in &self.slots {
-            let placed = &map.slots().of(slot).placed;
-            let assignment = Assignment::of(placed, map.heir(slot).filter(|_| moves), place);
+            let placed = &map.slots().of(slot).placement;
+            let assignment = Assignment::of(placed, map.next_owner(slot).filter(|_| moves), place);
             let epoch = map.epoch();
             self.terms.insert(slot, placed.term);
             replication.assign(epoch, slot, &assignment, &mut self.table, now_ms, put);
         }
-        replication.assigned_all(map.epoch(), put);
+        replication.finish_assignment(map.epoch(), put);
     }
 
     pub fn set_lease(&mut self, until_ms: u64) {
@@ -232,7 +233,7 @@ impl Host {
         if let Some(node) = self.greeted.remove(&peer)
             && let Some(replication) = &mut self.replication
         {
-            replication.lost(place(node), now_ms);
+            replication.handle_disconnect(place(node), now_ms);
         }
     }
 
@@ -240,14 +241,14 @@ impl Host {
         let before = self.greeted.insert(from, node);
         if let Some(replication) = &mut self.replication {
             if let Some(before) = before.filter(|before| *before != node) {
-                replication.lost(place(before), now_ms);
+                replication.handle_disconnect(place(before), now_ms);
             }
-            replication.connected(place(node), now_ms);
+            replication.handle_connect(place(node), now_ms);
         }
     }
 
     pub fn receive(&mut self, from: At, bytes: &[u8], now_ms: u64, put: &mut Put) {
-        let message = Message::decode(bytes).expect("whole");
+        let message = Message::decode(bytes).expect("a complete message");
         if let (Some(node), Some(replication)) = (self.greeted.get(&from), &mut self.replication) {
             replication.receive(place(*node), message, &mut self.table, now_ms, put);
         }
@@ -281,7 +282,7 @@ impl Host {
         if let Some((_, records)) = self.on_disk.drain(..reached).next_back()
             && let Some(replication) = &mut self.replication
         {
-            replication.durable(records, put);
+            replication.record_durable(records, put);
         }
     }
 
@@ -322,18 +323,18 @@ impl Host {
                 } => (acknowledged, confirmed),
                 ReadWait::NotOwner | ReadWait::Later => return out.push(refuse),
             };
-            self.waiting.push(Waiting {
+            self.waiting.push(WaitingCommand {
                 client,
                 number,
                 reply: Reply::Value(value),
                 acknowledged,
                 confirmed: if confirmed {
-                    Confirmed::ToAsk
+                    ConfirmationState::ToAsk
                 } else {
-                    Confirmed::NotNeeded
+                    ConfirmationState::NotNeeded
                 },
                 slot,
-                told: (self.joins.as_ref()).and_then(|it| it.last_told(slot, number_of_key)),
+                export: (self.joins.as_ref()).and_then(|it| it.last_export(slot, number_of_key)),
                 upto: None,
             });
             return;
@@ -351,22 +352,22 @@ impl Host {
         let after = after.map(u64::to_le_bytes);
         let bytes = after.as_ref().map(<[u8; 8]>::as_slice);
         self.table.set(slot, &key, bytes);
-        let changed = Changed {
+        let changed = ExecutedChange {
             key: &key,
             value: bytes,
             is_open: false,
         };
         let ticket = replication.change(slot, changed, before, put);
         let joins = self.joins.as_mut();
-        let told = joins.map(|joins| joins.write(slot, number_of_key, bytes, ticket));
-        self.waiting.push(Waiting {
+        let export = joins.map(|joins| joins.write(slot, number_of_key, bytes, ticket));
+        self.waiting.push(WaitingCommand {
             client,
             number,
             reply: Reply::Done(self.terms.get(&slot).copied().unwrap_or_default()),
             acknowledged: Some(ticket),
-            confirmed: Confirmed::NotNeeded,
+            confirmed: ConfirmationState::NotNeeded,
             slot,
-            told,
+            export,
             upto: None,
         });
     }
@@ -385,21 +386,21 @@ impl Host {
                     None => return false,
                 }
             }
-            let is_reflected = |told| joins.is_none_or(|joins| joins.is_reflected(told));
-            if it.told.is_some_and(|told| !is_reflected(told)) {
+            let is_reflected = |export| joins.is_none_or(|joins| joins.is_reflected(export));
+            if it.export.is_some_and(|export| !is_reflected(export)) {
                 return true;
             }
             let known = it.acknowledged.as_ref().map(|ticket| owner.outcome(ticket));
-            if let Confirmed::ToAsk = it.confirmed
+            if let ConfirmationState::ToAsk = it.confirmed
                 && let Some(asked) = owner.confirm(it.slot, now_ms, put)
             {
-                it.confirmed = Confirmed::Asked(asked);
+                it.confirmed = ConfirmationState::Asked(asked);
             }
             let confirmed = match &it.confirmed {
-                Confirmed::NotNeeded => Outcome::Acknowledged,
-                Confirmed::ToAsk if owner.is_owner(it.slot) => Outcome::Waiting,
-                Confirmed::ToAsk => Outcome::Unknown,
-                Confirmed::Asked(asked) => owner.is_confirmed(asked),
+                ConfirmationState::NotNeeded => Outcome::Acknowledged,
+                ConfirmationState::ToAsk if owner.is_owner(it.slot) => Outcome::Waiting,
+                ConfirmationState::ToAsk => Outcome::Unknown,
+                ConfirmationState::Asked(asked) => owner.is_confirmed(asked),
             };
             match (known.unwrap_or(Outcome::Acknowledged), confirmed) {
                 (Outcome::Acknowledged, Outcome::Acknowledged) => {
@@ -418,33 +419,38 @@ impl Host {
         };
         joins.follow(replication, &self.table, put, out);
         let shown = joins.shown(now_ms).into_iter();
-        self.waiting.extend(shown.map(|shown| Waiting {
+        self.waiting.extend(shown.map(|shown| WaitingCommand {
             client: shown.client,
             number: shown.number,
             reply: Reply::Value(shown.value),
             acknowledged: None,
-            confirmed: Confirmed::NotNeeded,
+            confirmed: ConfirmationState::NotNeeded,
             slot: shown.slot,
-            told: None,
+            export: None,
             upto: Some(shown.upto),
         }));
         joins.send(now_ms, &self.connected, out);
     }
 
     /// Ends the turn: replies, records, messages. The caller makes the map changes that the owner requests.
-    pub fn end_turn(&mut self, now_ms: u64, mut put: Put, out: &mut Outputs<Wire>) -> Vec<Ask> {
+    pub fn end_turn(
+        &mut self,
+        now_ms: u64,
+        mut put: Put,
+        out: &mut Outputs<Wire>,
+    ) -> Vec<MapRequest> {
         self.follow_joins(now_ms, &mut put, out);
         self.answer(now_ms, &mut put, out);
         if let Some(replication) = &mut self.replication {
             // Without joins no other node computes from these slots.
-            let leaving = |event: &Event| match event {
-                Event::Leaving(slot) => Some(*slot),
+            let leaving = |event: &ReplicationEvent| match event {
+                ReplicationEvent::MoveRequested(slot) => Some(*slot),
                 _ => None,
             };
             let leaving: Vec<u16> = put.events.iter().filter_map(leaving).collect();
             if self.joins.is_none() {
                 for slot in leaving {
-                    replication.owner.released(slot, &mut put);
+                    replication.owner.complete_release(slot, &mut put);
                 }
             }
             replication.flush(&self.table, now_ms, &mut put);
@@ -471,19 +477,19 @@ impl Host {
                 out.push(Output::Send(*peer, Wire::Peer(Peer(bytes))));
             }
         }
-        let mut asks = put.asks;
+        let mut requests = put.requests;
         for event in put.events {
             out.note(|| format!("{event:?}"));
-            self.missing |= matches!(event, Event::Missing(_));
-            self.behind |= matches!(event, Event::Behind(_));
+            self.missing |= matches!(event, ReplicationEvent::CopyMissing(_));
+            self.behind |= matches!(event, ReplicationEvent::OwnerBehind(_));
         }
         if !self.syncs_always && self.on_disk.last().is_some() {
             // Writes in the operating system survive a kill.
             let mut put = Put::default();
             self.durable(u64::MAX, &mut put);
-            asks.extend(self.end_turn(now_ms, put, out));
+            requests.extend(self.end_turn(now_ms, put, out));
         }
-        asks
+        requests
     }
 }
 

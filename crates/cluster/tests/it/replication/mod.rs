@@ -4,14 +4,14 @@
 pub mod client;
 mod codec;
 pub mod host;
+mod scenarios;
 pub mod server;
 mod service;
-mod traps;
 pub mod wire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use larder_cluster::replication::{Bugs, Rows};
+use larder_cluster::replication::{Bugs, RowStore};
 use larder_sim::{
     Fault, Input, Node, NodeId as At, Options, Output, Outputs, Plan, Random, Scene, Start, World,
     for_each_seed,
@@ -105,7 +105,7 @@ impl Node for Actor {
                     out.push(Output::Wake(now_us + SERVICE_TICK_US));
                 }
                 Input::Message(from, wire) | Input::Datagram(from, wire) => {
-                    service.hear(now_us, from, wire, out);
+                    service.receive(now_us, from, wire, out);
                 }
                 _ => {}
             },
@@ -198,7 +198,7 @@ fn check_progress(world: &World<Actor>) {
     }
     let map = &service(world).map;
     for slot in 0..SLOTS {
-        let placed = &map.slots().of(slot).placed;
+        let placed = &map.slots().of(slot).placement;
         assert_eq!(
             placed.holders().count(),
             usize::from(world.setup().replicas),
@@ -216,7 +216,7 @@ fn check_copies(world: &World<Actor>) -> Table {
         name[1..].parse::<usize>().expect("n and a number")
     };
     for slot in 0..SLOTS {
-        let placed = &map.slots().of(slot).placed;
+        let placed = &map.slots().of(slot).placement;
         let owner = server(world, at(placed.owner.expect("owned")));
         let replication = owner.host.replication.as_ref().expect("it runs");
         assert!(
@@ -267,7 +267,7 @@ fn run(seed: u64, change: &dyn Fn(&mut Case)) {
 }
 
 #[test]
-fn whatever_fails_no_acknowledged_write_is_lost_and_service_comes_back() {
+fn under_random_faults_no_acknowledged_write_is_lost_and_service_resumes() {
     for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
 }
 
@@ -285,7 +285,7 @@ fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Set
 }
 
 #[test]
-fn a_change_that_is_acknowledged_before_all_in_sync_have_it_is_found() {
+fn the_simulation_detects_early_acknowledgement_by_the_owner() {
     check_found(
         150,
         |_| {},
@@ -294,17 +294,17 @@ fn a_change_that_is_acknowledged_before_all_in_sync_have_it_is_found() {
 }
 
 #[test]
-fn a_replica_that_acknowledges_before_its_log_has_it_is_found() {
+fn the_simulation_detects_a_replica_that_acknowledges_before_logging() {
     check_found(
         150,
         |_| {},
-        |setup| setup.bugs.acknowledges_before_its_log = true,
+        |setup| setup.bugs.acknowledges_before_logging = true,
     );
 }
 
 /// The power of all nodes fails. The first to return is the owner, without the changes that only the others had synced.
 #[test]
-fn an_owner_that_does_not_wait_for_its_own_log_is_found() {
+fn the_simulation_detects_an_owner_that_ignores_its_own_log() {
     let blackouts = |case: &mut Case| {
         case.setup.syncs_always = true;
         case.options.sync_us = 50_000;
@@ -315,18 +315,16 @@ fn an_owner_that_does_not_wait_for_its_own_log_is_found() {
             down_us: 500_000,
         });
     };
-    check_found(150, blackouts, |setup| {
-        setup.bugs.ignores_its_own_log = true
-    });
+    check_found(150, blackouts, |setup| setup.bugs.ignores_own_log = true);
 }
 
 #[test]
-fn a_replica_that_looks_at_no_terms_is_found() {
+fn the_simulation_detects_a_replica_that_ignores_terms() {
     check_found(1000, |_| {}, |setup| setup.bugs.ignores_terms = true);
 }
 
 #[test]
-fn a_promotion_without_reconciling_is_found() {
+fn the_simulation_detects_a_promotion_without_reconciliation() {
     check_found(
         150,
         |_| {},
@@ -335,12 +333,8 @@ fn a_promotion_without_reconciling_is_found() {
 }
 
 #[test]
-fn reads_of_what_is_not_acknowledged_are_found() {
-    check_found(
-        150,
-        |_| {},
-        |setup| setup.bugs.reads_what_is_uncommitted = true,
-    );
+fn the_simulation_detects_reads_of_uncommitted_changes() {
+    check_found(150, |_| {}, |setup| setup.bugs.reads_uncommitted = true);
 }
 
 /// Servers that are suspended for longer than their lease while a renewal is in flight: its answer waits in their sockets when
@@ -356,12 +350,12 @@ fn pauses(case: &mut Case) {
 }
 
 #[test]
-fn servers_that_stand_still_for_longer_than_their_lease_lose_nothing() {
+fn servers_stalled_for_longer_than_their_lease_lose_nothing() {
     for_each_seed(20, 2_000, |seed| run(seed, &pauses));
 }
 
 #[test]
-fn a_lease_that_is_counted_from_the_answer_is_found() {
+fn the_simulation_detects_a_lease_counted_from_the_reply() {
     check_found(400, pauses, |setup| setup.counts_leases_from_answers = true);
 }
 
@@ -376,13 +370,13 @@ fn kills(case: &mut Case) {
 }
 
 #[test]
-fn owners_that_die_with_changes_under_way_lose_nothing() {
+fn owners_that_die_with_changes_in_flight_lose_nothing() {
     for_each_seed(20, 2_000, |seed| run(seed, &kills));
 }
 
 #[test]
-fn a_replica_that_keeps_its_tail_is_found() {
-    check_found(1000, kills, |setup| setup.bugs.keeps_its_tail = true);
+fn the_simulation_detects_a_replica_that_keeps_its_tail() {
+    check_found(1000, kills, |setup| setup.bugs.keeps_tail = true);
 }
 
 /// Faults of one kind at a fixed interval, each of one server.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use larder_cluster::map::{DiskId, Incarnation, Map, NodeName, Registration, Roles, State};
-use larder_cluster::replication::recovery::{Identity, prove};
-use larder_cluster::replication::{Lease, Outputs as Put};
+use larder_cluster::map::{DiskId, Incarnation, Map, MemberState, NodeName, Registration, Roles};
+use larder_cluster::replication::recovery::{Identity, prove_disk};
+use larder_cluster::replication::{Outputs as Put, RenewalLease};
 use larder_sim::{Input, NodeId as At, Output, Outputs, Random, Start};
 
 use super::host::{Host, place};
@@ -29,7 +29,7 @@ pub struct Server {
     map: Option<Arc<Map>>,
     /// The map has this node up in its current incarnation.
     is_member: bool,
-    lease: Lease,
+    lease: RenewalLease,
     keepalives: u64,
     sent_keepalive_ms: u64,
 }
@@ -38,7 +38,7 @@ impl Server {
     pub fn start(setup: &Setup, start: Start<'_>, out: &mut Outputs<Wire>) -> Server {
         let found = read_identity(start.disk.read("identity"));
         let slots = (0..SLOTS).collect();
-        let host = Host::found(&start, slots, setup.syncs_always, setup.bugs, out);
+        let host = Host::load(&start, slots, setup.syncs_always, setup.bugs, out);
         out.push(Output::Wake(start.now_us + 1));
         Server {
             name: format!("n{}", start.me.0).parse().expect("a name"),
@@ -76,7 +76,7 @@ impl Server {
             }
             Input::Lost(peer) => self.host.lost(peer, now_ms),
             Input::Message(from, wire) | Input::Datagram(from, wire) => {
-                self.hear(now_ms, from, wire, &mut put, out);
+                self.receive(now_ms, from, wire, &mut put, out);
             }
             Input::Synced(upto) => {
                 self.host.synced(upto, &mut put);
@@ -94,19 +94,26 @@ impl Server {
         }
     }
 
-    fn hear(&mut self, now_ms: u64, from: At, wire: Wire, put: &mut Put, out: &mut Outputs<Wire>) {
+    fn receive(
+        &mut self,
+        now_ms: u64,
+        from: At,
+        wire: Wire,
+        put: &mut Put,
+        out: &mut Outputs<Wire>,
+    ) {
         match wire {
-            Wire::Map(map) => self.see(now_ms, map.0, put, out),
+            Wire::Map(map) => self.apply_map(now_ms, map.0, put, out),
             Wire::Alive(number, true) => {
                 self.lease.answered(number, now_ms);
-                self.lend();
+                self.extend_lease();
             }
             // This incarnation is over; a new one begins.
             Wire::Alive(_, false) if self.is_known => {
                 self.lease.ended();
-                self.lend();
+                self.extend_lease();
                 let disk = self.identity.disk;
-                self.live(disk, out);
+                self.start_incarnation(disk, out);
             }
             Wire::HandOver(slot, to) => {
                 if let Some(replication) = &mut self.host.replication {
@@ -121,7 +128,7 @@ impl Server {
     }
 
     /// The lease applies to the slots of a map with this incarnation.
-    fn lend(&mut self) {
+    fn extend_lease(&mut self) {
         let until = if self.is_member {
             self.lease.until_ms()
         } else {
@@ -130,7 +137,7 @@ impl Server {
         self.host.set_lease(until);
     }
 
-    fn see(&mut self, now_ms: u64, map: Arc<Map>, put: &mut Put, out: &mut Outputs<Wire>) {
+    fn apply_map(&mut self, now_ms: u64, map: Arc<Map>, put: &mut Put, out: &mut Outputs<Wire>) {
         if self
             .map
             .as_ref()
@@ -144,7 +151,7 @@ impl Server {
                 disk: it.registration.disk,
                 incarnation: it.registration.incarnation,
             });
-            let proof = prove(self.found, known, self.is_log_whole);
+            let proof = prove_disk(self.found, known, self.is_log_whole);
             let newest = [self.found, known].into_iter().flatten();
             let newest = newest.map(|it| it.incarnation).max();
             self.identity.incarnation = newest.unwrap_or(Incarnation(0));
@@ -155,7 +162,7 @@ impl Server {
                     DiskId(self.random.word())
                 }
             };
-            self.live(disk, out);
+            self.start_incarnation(disk, out);
         }
         self.map = Some(map.clone());
         let Some(member) = member else {
@@ -163,16 +170,16 @@ impl Server {
         };
         self.host.begin(member.id, now_ms, put, out);
         self.is_member = member.registration.incarnation == self.identity.incarnation
-            && member.state == State::Up
+            && member.state == MemberState::Up
             && self.is_known;
         if self.is_member {
             self.host.assign(&map, false, now_ms, put);
         }
-        self.lend();
+        self.extend_lease();
     }
 
     /// Begins a new incarnation: it is written to the disk first, then to the service.
-    fn live(&mut self, disk: DiskId, out: &mut Outputs<Wire>) {
+    fn start_incarnation(&mut self, disk: DiskId, out: &mut Outputs<Wire>) {
         self.is_known = false;
         self.is_member = false;
         self.identity = Identity {
@@ -221,7 +228,7 @@ impl Server {
                 datagram(out, SERVICE, Wire::KeepAlive(name, life, self.keepalives));
             } else {
                 let disk = self.identity.disk;
-                self.live(disk, out);
+                self.start_incarnation(disk, out);
             }
         }
         self.host.tick(now_ms, put, out);
@@ -241,10 +248,10 @@ pub fn write_identity(identity: Identity) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-fn new_lease(setup: &Setup) -> Lease {
-    let lease = Lease::new(TTL_MS, 3_000);
+fn new_lease(setup: &Setup) -> RenewalLease {
+    let lease = RenewalLease::new(TTL_MS, 3_000);
     if setup.counts_leases_from_answers {
-        lease.counting_from_the_answer()
+        lease.with_reply_time_bug()
     } else {
         lease
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_cluster::map::{
-    AtTerm, By, Change, ChangeId, Map, NodeId, NodeName, Registration, Settings, SlotRange, State,
+    Change, ChangeId, Map, MemberState, NodeId, NodeName, Registration, Settings, SlotRange,
+    SyncChange, SyncChangeOrigin,
 };
-use larder_cluster::replication::{Ask, Wanted};
+use larder_cluster::replication::{MapRequest, SlotMapChange};
 use larder_sim::{NodeId as At, Outputs, Random};
 
 use super::wire::{Shown, Wire, datagram};
@@ -58,7 +59,7 @@ impl Service {
         self.map.member_named(name).map(|it| it.id)
     }
 
-    pub fn hear(&mut self, now_us: u64, from: At, wire: Wire, out: &mut Outputs<Wire>) {
+    pub fn receive(&mut self, now_us: u64, from: At, wire: Wire, out: &mut Outputs<Wire>) {
         match wire {
             Wire::Poll => datagram(out, from, Wire::Map(Shown(self.map.clone()))),
             Wire::Register(registration, number) => {
@@ -100,32 +101,32 @@ impl Service {
         }
     }
 
-    fn ask(&mut self, name: &NodeName, ask: &Ask) -> bool {
+    fn ask(&mut self, name: &NodeName, ask: &MapRequest) -> bool {
         let slots = SlotRange::new(ask.slot, ask.slot);
         let Some(by) = self.node(name) else {
             return false;
         };
         let sync = |out: Vec<NodeId>, into| Change::SyncChanged {
-            by: By::Owner(by),
-            slots: vec![AtTerm {
+            by: SyncChangeOrigin::Owner(by),
+            slots: vec![SyncChange {
                 slots,
                 term: ask.term,
                 out,
                 into,
             }],
         };
-        let placed = &self.map.slots().of(ask.slot).placed;
+        let placed = &self.map.slots().of(ask.slot).placement;
         let is_owner = placed.owner == Some(by) && placed.term == ask.term;
-        let change = match ask.what {
-            Wanted::Out(place) => sync(vec![place.node], Vec::new()),
-            Wanted::Into(place, began) => {
+        let change = match ask.change {
+            SlotMapChange::RemoveReplica(place) => sync(vec![place.node], Vec::new()),
+            SlotMapChange::AddReplica(place, began) => {
                 let filling = placed.filling(place.node).filter(|it| it.began == began);
                 sync(Vec::new(), filling.into_iter().collect())
             }
-            Wanted::EndFill(place) => Change::FillsEnded {
+            SlotMapChange::AbortFill(place) => Change::FillsEnded {
                 slots: vec![(slots, place.node)],
             },
-            Wanted::Move(place, _) => Change::OwnersMoved {
+            SlotMapChange::MoveOwnership(place, _) => Change::OwnersMoved {
                 slots: vec![(slots, place.node)],
             },
         };
@@ -163,7 +164,7 @@ impl Service {
 
     fn members(&mut self, now_us: u64, at_ms: u64) {
         let members: Vec<_> = self.map.members().to_vec();
-        let up = members.iter().filter(|it| it.state != State::Down);
+        let up = members.iter().filter(|it| it.state != MemberState::Down);
         let lost: Vec<NodeId> = up
             .filter(|it| !self.is_alive(it.id, now_us))
             .map(|it| it.id)
@@ -171,7 +172,7 @@ impl Service {
         if !lost.is_empty() {
             let mut owners = Vec::new();
             for slot in 0..SLOTS {
-                let placed = &self.map.slots().of(slot).placed;
+                let placed = &self.map.slots().of(slot).placement;
                 let is_lost = placed.owner.is_some_and(|owner| lost.contains(&owner));
                 let alive: Vec<_> = placed
                     .in_sync
@@ -202,7 +203,7 @@ impl Service {
                     registration,
                     at_ms,
                 },
-                Some(member) if member.state == State::Down => Change::MemberReturned {
+                Some(member) if member.state == MemberState::Down => Change::MemberReturned {
                     node: member.id,
                     registration,
                     at_ms,
@@ -216,7 +217,7 @@ impl Service {
     fn place(&mut self, at_ms: u64) {
         let joining = self.map.members().iter();
         let joining: Vec<NodeId> = joining
-            .filter(|it| it.state == State::Joining)
+            .filter(|it| it.state == MemberState::Joining)
             .map(|it| it.id)
             .collect();
         if !joining.is_empty() {
@@ -225,7 +226,11 @@ impl Service {
                 at_ms,
             });
         }
-        let up = self.map.members().iter().filter(|it| it.state == State::Up);
+        let up = self
+            .map
+            .members()
+            .iter()
+            .filter(|it| it.state == MemberState::Up);
         let up: Vec<NodeId> = up.map(|it| it.id).collect();
         if !self.is_placed && up.len() == self.servers {
             let replicas = usize::from(self.map.settings().replicas);
@@ -237,7 +242,7 @@ impl Service {
             };
             let goals = (0..SLOTS).map(|slot| (SlotRange::new(slot, slot), goal(slot)));
             let goals = goals.collect();
-            self.is_placed = self.apply(&Change::PlacementTaken {
+            self.is_placed = self.apply(&Change::PlacementReplaced {
                 goals,
                 outputs: Vec::new(),
                 from: 1,
@@ -247,7 +252,7 @@ impl Service {
 
     fn fill(&mut self) {
         for slot in 0..SLOTS {
-            let placed = self.map.slots().of(slot).placed.clone();
+            let placed = self.map.slots().of(slot).placement.clone();
             if placed.owner.is_none_or(|owner| !self.map.is_up(owner)) {
                 continue;
             }
@@ -264,7 +269,7 @@ impl Service {
     /// Swaps the owner and a replica; in half of the cases, by requesting it from the owner.
     fn move_one(&mut self, out: &mut Outputs<Wire>) {
         let slot = self.random.below(SLOTS.into()) as u16;
-        let placed = self.map.slots().of(slot).placed.clone();
+        let placed = self.map.slots().of(slot).placement.clone();
         let up: Vec<_> = placed
             .in_sync
             .iter()

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use larder_cluster::coordination::{
-    Error, Keys, Request as CoordinationRequest, Response, Revision, Watched,
+    Error, Keys, Request as CoordinationRequest, Response, Revision, WatchItem,
 };
 use larder_cluster::map::{Incarnation, Map, NodeId, NodeName, Registration, Term};
-use larder_cluster::replication::{Ask, Message};
+use larder_cluster::replication::{MapRequest, Message};
 use larder_sim::{NodeId as At, Output, Outputs};
 use larder_types::VersionId;
 
-use crate::whole::joins::Said;
+use crate::system::joins::JoinMessage;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wire {
@@ -21,7 +21,7 @@ pub enum Wire {
     Register(Box<Registration>, u64),
     KeepAlive(NodeName, Incarnation, u64),
     Alive(u64, bool),
-    Ask(NodeName, Incarnation, Ask),
+    Ask(NodeName, Incarnation, MapRequest),
     HandOver(u16, NodeId),
     /// Between servers, over connections: the sender's member id, once it is ready.
     Hello(NodeId),
@@ -30,15 +30,15 @@ pub enum Wire {
     Call(u64, CoordinationRequest),
     Answer(u64, Box<Result<Response, Error>>),
     Watch(u64, Keys, Revision),
-    Heard(u64, Option<Watched>),
+    Heard(u64, Option<WatchItem>),
     Unwatch(u64),
     /// A read of stores over all slots, and its parts, which carry the version that the read started with.
-    Look(u64),
-    Looked(u64, Option<Vec<VersionId>>),
+    ReadVersions(u64),
+    VersionsRead(u64, Option<Vec<VersionId>>),
     Part(u64, u16, VersionId),
     PartOf(u64, u16, Option<VersionId>),
     /// Messages of joins, with the number of their conversation.
-    Join(u64, Said),
+    Join(u64, JoinMessage),
     /// To and from a client.
     Request(u64, Call),
     Reply(u64, Reply),
@@ -78,7 +78,7 @@ impl fmt::Debug for Shown {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "map {}:", self.0.epoch())?;
         for run in self.0.slots().runs() {
-            let placed = &run.placed;
+            let placed = &run.placement;
             if let Some(owner) = placed.owner {
                 let in_sync: Vec<u32> = placed.in_sync.iter().map(|it| it.0).collect();
                 let filling: Vec<u32> = placed.filling.iter().map(|it| it.node.0).collect();

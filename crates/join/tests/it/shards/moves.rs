@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use larder_join::{Engine, Exchange, NOBODY, Shard, SlotOwners, row_slot};
+use larder_join::{Engine, Exchange, NO_OWNER, Shard, SlotOwners, row_slot};
 
-use super::{Planted, Seen, Sent, World};
+use super::{Coverage, Planted, Sent, World};
 
 /// The owners of slots after the last move.
 pub struct Moves {
     pub epoch: u64,
     owners: Vec<u16>,
     /// The latest epoch that each shard has learned.
-    pub known: Vec<u64>,
+    pub known_epochs: Vec<u64>,
 }
 
 impl Moves {
@@ -23,7 +23,7 @@ impl Moves {
             owners: (0..larder_types::SLOTS)
                 .map(|slot| even.owner_of_slot(slot))
                 .collect(),
-            known: vec![0; usize::from(cores)],
+            known_epochs: vec![0; usize::from(cores)],
         }
     }
 
@@ -37,7 +37,7 @@ impl Moves {
 
     fn among(&self, index: usize, owners: Vec<u16>) -> Shard {
         let owners = Arc::new(SlotOwners::new(owners));
-        Shard::among(index as u16, self.known.len() as u16, owners)
+        Shard::with_owners(index as u16, self.known_epochs.len() as u16, owners)
     }
 }
 
@@ -50,17 +50,18 @@ impl World {
         self.log.push(format!("link of {reader} to {owner} breaks"));
         // This message belongs to the connection, too.
         let is_of_owner = |sent: &Sent| match sent {
-            Sent::Message(message) => message.is_of_owner(),
+            Sent::Message(message) => message.is_from_owner(),
             Sent::Ended(_) => true,
         };
-        self.cores[reader].coming[owner].retain(|sent| !is_of_owner(sent));
-        self.cores[owner].coming[reader].retain(is_of_owner);
+        self.cores[reader].in_flight[owner].retain(|sent| !is_of_owner(sent));
+        self.cores[owner].in_flight[reader].retain(is_of_owner);
         let core = &mut self.cores[reader];
-        if self.planted != Some(Planted::KeepsWhatIsNotTold) {
-            core.exchange.owner_lost(&mut core.engine, owner as u16);
+        if self.planted != Some(Planted::KeepsRowsOfLostOwner) {
+            core.exchange
+                .handle_owner_loss(&mut core.engine, owner as u16);
         }
-        self.cores[owner].exchange.reader_lost(reader as u16);
-        self.seen.broken += 1;
+        self.cores[owner].exchange.handle_reader_loss(reader as u16);
+        self.coverage.broken += 1;
     }
 
     pub(super) fn break_some_link(&mut self) {
@@ -77,21 +78,21 @@ impl World {
             self.break_link(other, core);
         }
         let Some(moves) = &mut self.moves else { return };
-        self.log.push(format!("{core} begins anew"));
-        moves.known[core] = moves.epoch;
+        self.log.push(format!("{core} restarts"));
+        moves.known_epochs[core] = moves.epoch;
         let (shard, epoch) = (moves.shard(core), moves.epoch);
         let mut engine = Engine::new();
         engine.set_shard(shard.clone());
         engine.record_changes(true);
-        if self.elsewhere {
-            engine.supply_from_elsewhere(b"r|").unwrap();
+        if self.has_external {
+            engine.declare_external(b"r|").unwrap();
         }
         for (name, definition) in &self.definitions {
             engine.create(name, definition, self.now).unwrap();
         }
         let base = self.model.base.iter();
         for (key, value) in base.filter(|(key, _)| moves.owner(key) == core) {
-            if !(self.elsewhere && key.starts_with(b"r|")) {
+            if !(self.has_external && key.starts_with(b"r|")) {
                 engine.put(key, value, self.now).unwrap();
             }
         }
@@ -99,14 +100,14 @@ impl World {
         let mut exchange = Exchange::new(shard.clone());
         exchange.set_chunk_rows(1 + self.random.below(5) as u64);
         exchange.change_owners(&mut engine, shard, epoch);
-        self.unanswered.retain(|(of, ..)| *of != core);
-        let coming = std::mem::take(&mut self.cores[core].coming);
+        self.unacknowledged.retain(|(of, ..)| *of != core);
+        let coming = std::mem::take(&mut self.cores[core].in_flight);
         self.cores[core] = super::Core {
             engine,
             exchange,
-            coming: coming.iter().map(|_| Default::default()).collect(),
+            in_flight: coming.iter().map(|_| Default::default()).collect(),
         };
-        self.seen.restarted += 1;
+        self.coverage.restarted += 1;
     }
 
     /// The owner of a slot withdraws it: it sends no more rows of it, and waits until no shard has outputs computed
@@ -114,17 +115,17 @@ impl World {
     fn withdraw(&mut self, slot: u16, from: usize) {
         let Some(moves) = &mut self.moves else { return };
         moves.epoch += 1;
-        moves.known[from] = moves.epoch;
+        moves.known_epochs[from] = moves.epoch;
         let mut owners = moves.owners.clone();
-        owners[usize::from(slot)] = NOBODY;
+        owners[usize::from(slot)] = NO_OWNER;
         let (shard, epoch) = (moves.among(from, owners), moves.epoch);
         let core = &mut self.cores[from];
-        if self.planted != Some(Planted::StillAnswers) {
+        if self.planted != Some(Planted::AnswersForMovedSlot) {
             core.exchange.change_owners(&mut core.engine, shard, epoch);
         }
-        let told = core.exchange.withdraw(&[(slot, slot)]);
+        let change = core.exchange.withdraw(&[(slot, slot)]);
         for round in 0.. {
-            if self.cores[from].exchange.is_acknowledged(told) {
+            if self.cores[from].exchange.is_acknowledged(change) {
                 break;
             }
             assert!(round < 10_000, "seed {}: never forgotten", self.seed);
@@ -135,7 +136,7 @@ impl World {
             }
             self.deliver(3);
         }
-        self.seen.withdrawn += 1;
+        self.coverage.withdrawn += 1;
     }
 
     /// Moves a slot to another owner, with its rows. The old owner withdraws it from all readers first, as it must.
@@ -153,7 +154,7 @@ impl World {
             return;
         }
         let is_planned = self.random.chance(60);
-        if is_planned && self.planted != Some(Planted::GivesAwayUntold) {
+        if is_planned && self.planted != Some(Planted::MovesWithoutWithdrawal) {
             self.withdraw(slot, from);
         }
         let Some(moves) = &mut self.moves else { return };
@@ -174,28 +175,28 @@ impl World {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         for (key, value) in rows {
-            if self.is_elsewhere(&key) {
+            if self.is_external(&key) {
                 continue;
             }
-            let gone = self.cores[from].engine.remove(&key, self.now);
-            assert_eq!(gone.unwrap().rows, 1, "the owner had its rows");
+            let removed = self.cores[from].engine.remove(&key, self.now);
+            assert_eq!(removed.unwrap().rows, 1, "the owner had its rows");
             self.cores[to].engine.put(&key, &value, self.now).unwrap();
         }
         // The changes are not exported: the rows are the same.
         self.cores[from].engine.take_changes();
         self.cores[to].engine.take_changes();
-        self.seen.moved += 1;
-        if self.random.chance(70) && !self.is_elsewhere(&key) {
+        self.coverage.moved += 1;
+        if self.random.chance(70) && !self.is_external(&key) {
             // Write before other shards learn of the move.
             let value = self.random.pick(&["1", "12", "y"]);
             self.log.push(format!("write it again: {value}"));
             let engine = &mut self.cores[to].engine;
             let written = engine.put(&key, value.as_bytes(), self.now).unwrap();
             self.model.base.insert(key, value.into());
-            self.wrote(to, written.waits_for, false);
+            self.export_write(to, written.waits_for, false);
             // Shards that have not learned of the move must not have stale rows.
             let is_late = |known: &u64| *known < self.moves.as_ref().map_or(0, |all| all.epoch);
-            let known = self.moves.iter().flat_map(|moves| &moves.known);
+            let known = self.moves.iter().flat_map(|moves| &moves.known_epochs);
             let late = known.clone().position(is_late);
             for _ in 0..8 {
                 self.check_on(late);
@@ -206,10 +207,10 @@ impl World {
     /// Makes a shard learn the current owners.
     pub(super) fn learn(&mut self, core: usize) {
         let Some(moves) = &mut self.moves else { return };
-        if moves.known[core] == moves.epoch {
+        if moves.known_epochs[core] == moves.epoch {
             return;
         }
-        moves.known[core] = moves.epoch;
+        moves.known_epochs[core] = moves.epoch;
         let (shard, epoch) = (moves.shard(core), moves.epoch);
         let core = &mut self.cores[core];
         core.exchange.change_owners(&mut core.engine, shard, epoch);
@@ -223,9 +224,9 @@ impl World {
     }
 }
 
-impl Seen {
+impl Coverage {
     pub(super) fn assert_moves(&self) {
-        let Seen {
+        let Coverage {
             broken,
             moved,
             withdrawn,
@@ -234,9 +235,9 @@ impl Seen {
             ..
         } = self;
         let least = broken.min(moved).min(withdrawn).min(restarted).min(ended);
-        let told = format!(
-            "{broken} broken, {moved} moved, {withdrawn} withdrawn, {restarted} began anew, {ended} were ended"
+        let summary = format!(
+            "{broken} broken, {moved} moved, {withdrawn} withdrawn, {restarted} restarted, {ended} ended"
         );
-        assert!(*least > 200, "{told}");
+        assert!(*least > 200, "{summary}");
     }
 }

@@ -6,17 +6,17 @@ use super::World;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// A reader that has lost the connection to an owner keeps the owner's rows.
-    KeepsWhatIsNotTold,
+    KeepsRowsOfLostOwner,
     /// Changes are acknowledged on arrival, before outputs reflect them.
     AcknowledgesTooEarly,
     /// Messages of an earlier epoch are treated like those of the current one.
     IgnoresEpochs,
     /// A slot is moved without notifying the shards that have its rows.
-    GivesAwayUntold,
+    MovesWithoutWithdrawal,
     /// Those shards acknowledge the withdrawal without dropping the rows.
-    ForgetsTooLate,
+    KeepsWithdrawnRows,
     /// The old owner still answers requests for the slot's rows until the new owner has them.
-    StillAnswers,
+    AnswersForMovedSlot,
     /// The owner does not wait for readers to drop the rows.
     EndsWithoutWaiting,
 }
@@ -58,13 +58,13 @@ impl World {
     fn of_nodes(seed: u64) -> World {
         let mut worlds = (seed * 1_000..).map(World::new);
         let is_right =
-            |world: &World| world.moves.is_some() && world.cores.len() > 2 && !world.elsewhere;
+            |world: &World| world.moves.is_some() && world.cores.len() > 2 && !world.has_external;
         worlds.find(is_right).expect("one in some is")
     }
 }
 
 #[test]
-fn nodes_whose_slots_move_answer_as_one_engine_would() {
+fn nodes_with_moving_slots_agree_with_one_engine() {
     let seeds = match std::env::var("LARDER_SLOW_TESTS") {
         Ok(_) => 2_000,
         Err(_) => 60,
@@ -91,36 +91,36 @@ fn check_found(planted: Planted) {
 }
 
 #[test]
-fn a_reader_that_keeps_what_it_is_not_told_of_any_more_is_found() {
-    check_found(Planted::KeepsWhatIsNotTold);
+fn keeping_rows_of_a_lost_owner_is_detected() {
+    check_found(Planted::KeepsRowsOfLostOwner);
 }
 
 #[test]
-fn an_acknowledgement_before_the_change_is_reflected_is_found() {
+fn an_acknowledgement_before_the_change_is_reflected_is_detected() {
     check_found(Planted::AcknowledgesTooEarly);
 }
 
 #[test]
-fn answers_of_an_earlier_epoch_that_count_are_found() {
+fn accepting_messages_of_an_earlier_epoch_is_detected() {
     check_found(Planted::IgnoresEpochs);
 }
 
 #[test]
-fn a_slot_that_is_given_away_untold_is_found() {
-    check_found(Planted::GivesAwayUntold);
+fn moving_a_slot_without_withdrawal_is_detected() {
+    check_found(Planted::MovesWithoutWithdrawal);
 }
 
 #[test]
-fn a_reader_that_says_that_it_has_forgotten_and_has_not_is_found() {
-    check_found(Planted::ForgetsTooLate);
+fn a_false_acknowledgement_of_a_withdrawal_is_detected() {
+    check_found(Planted::KeepsWithdrawnRows);
 }
 
 #[test]
-fn an_owner_that_still_answers_of_a_slot_that_it_gives_away_is_found() {
-    check_found(Planted::StillAnswers);
+fn an_old_owner_that_serves_a_moved_slot_is_detected() {
+    check_found(Planted::AnswersForMovedSlot);
 }
 
 #[test]
-fn a_reader_that_is_to_forget_and_is_not_waited_for_is_found() {
+fn not_waiting_for_readers_to_drop_rows_is_detected() {
     check_found(Planted::EndsWithoutWaiting);
 }

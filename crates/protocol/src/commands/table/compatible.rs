@@ -1,7 +1,7 @@
 //! Commands of Redis's sets, sorted sets and scripts, implemented on rows, rankings of joins, and known scripts.
 
 use super::super::Id;
-use super::super::spec::{Group, Keys, Place, Spec, Subject};
+use super::super::spec::{Group, KeyPlace, Keys, Spec, Subject};
 use super::{CONSTANT, RANGE, ROW, row, sub};
 
 const RANKING: &str = "O(K) for the K rows of the group; the join computes them on the first read";
@@ -23,7 +23,7 @@ const fn read(
         Group::Tables,
         Subject::Tables,
         Keys::One,
-        Place::Owner,
+        KeyPlace::Owner,
         syntax,
         summary,
         complexity,
@@ -34,15 +34,15 @@ const fn read(
 
 #[rustfmt::skip]
 pub const ROWS: &[Spec] = &[
-    row(Id::Eval, "EVAL", -3, "write denyoom noscript movablekeys", Group::Tables, Subject::Tables, Keys::Counted, Place::Owner,
+    row(Id::Eval, "EVAL", -3, "write denyoom noscript movablekeys", Group::Tables, Subject::Tables, Keys::Counted, KeyPlace::Owner,
         "script 1 key [arg ...]",
         "Executes one of the known scripts, which are those of redis-py's Lock, django-redis and rate-limiter-flexible; other scripts are rejected, because there is no Lua", ROW, "0.1.0", &[]),
-    row(Id::EvalSha, "EVALSHA", -3, "write denyoom noscript movablekeys", Group::Tables, Subject::Tables, Keys::Counted, Place::Owner,
+    row(Id::EvalSha, "EVALSHA", -3, "write denyoom noscript movablekeys", Group::Tables, Subject::Tables, Keys::Counted, KeyPlace::Owner,
         "sha1 1 key [arg ...]",
         "As EVAL, for a script given by the SHA-1 of its text", ROW, "0.1.0", &[]),
     read(Id::SCard, "SCARD", 2, "key",
         "Returns the number of rows whose keys begin with the key and a separator", RANGE),
-    row(Id::Script, "SCRIPT", -2, "noscript", Group::Tables, Subject::Server, Keys::None, Place::Connection,
+    row(Id::Script, "SCRIPT", -2, "noscript", Group::Tables, Subject::Server, Keys::None, KeyPlace::Connection,
         "LOAD script | EXISTS sha1 [sha1 ...] | FLUSH [ASYNC | SYNC]",
         "Describes the known scripts, which are always loaded", CONSTANT, "0.1.0", &[
         sub("EXISTS", -3, "sha1 [sha1 ...]", "Returns 1 for each known script, 0 for any other"),

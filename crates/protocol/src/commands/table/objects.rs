@@ -1,7 +1,7 @@
 //! Commands on objects: hashes and JSON documents.
 
 use super::super::Id;
-use super::super::spec::{Group, Keys, Place, Spec, Subject};
+use super::super::spec::{Group, KeyPlace, Keys, Spec, Subject};
 use super::row;
 
 const OBJECT: &str = "O(log(R)+F) for F fields of the hash";
@@ -50,7 +50,7 @@ const fn objects(
         Group::Objects,
         Subject::Tables,
         keys,
-        Place::Owner,
+        KeyPlace::Owner,
         syntax,
         summary,
         complexity,

@@ -7,7 +7,7 @@
 //! Invariant: the buffer grows to at most twice the received bytes, whatever a server announces.
 
 /// A buffer that has grown to at most this many times its usual size stays so. Beyond it, an empty buffer shrinks again.
-const KEPT_MAX: usize = 8;
+const BUFFERS_MAX: usize = 8;
 
 /// A buffer of received bytes.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Creates a buffer of `usual` bytes. If it grows to more than `KEPT_MAX` times that size, it shrinks when it is empty.
+    /// Creates a buffer of `usual` bytes. If it grows to more than `BUFFERS_MAX` times that size, it shrinks when it is empty.
     pub fn new(usual: usize) -> Input {
         Input {
             bytes: vec![0; usual],
@@ -38,13 +38,13 @@ impl Input {
     /// Returns the free space for the next bytes, which is never empty. After [`filled`](Input::filled), the bytes follow
     /// [`Input::bytes`].
     #[inline]
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn spare(&mut self) -> &mut [u8] {
         if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
             self.end -= self.begin;
             self.begin = 0;
         }
-        if self.end == 0 && self.bytes.len() > KEPT_MAX * self.usual {
+        if self.end == 0 && self.bytes.len() > BUFFERS_MAX * self.usual {
             self.bytes = vec![0; self.usual];
         }
         if self.end == self.bytes.len() {
@@ -55,16 +55,19 @@ impl Input {
 
     /// Marks the first `count` bytes of the room as received.
     #[inline]
-    pub fn filled(&mut self, count: usize) {
+    pub fn commit(&mut self, count: usize) {
         self.end += count;
-        assert!(self.end <= self.bytes.len(), "no more than the room takes");
+        assert!(
+            self.end <= self.bytes.len(),
+            "no more bytes than the spare capacity"
+        );
     }
 
     /// Consumes the first `count` bytes.
     #[inline]
-    pub fn take(&mut self, count: usize) {
+    pub fn consume(&mut self, count: usize) {
         self.begin += count;
-        assert!(self.begin <= self.end, "no more than have come");
+        assert!(self.begin <= self.end, "no more bytes than were received");
     }
 }
 
@@ -74,8 +77,8 @@ mod tests {
 
     fn add(input: &mut Input, bytes: &[u8]) {
         for byte in bytes {
-            input.room()[0] = *byte;
-            input.filled(1);
+            input.spare()[0] = *byte;
+            input.commit(1);
         }
     }
 
@@ -84,15 +87,15 @@ mod tests {
         let mut input = Input::new(4);
         add(&mut input, b"abcd");
         assert_eq!(input.bytes.len(), 4);
-        input.take(3);
+        input.consume(3);
         add(&mut input, b"efg");
         assert_eq!((input.bytes(), input.bytes.len()), (&b"defg"[..], 4));
         add(&mut input, b"h");
         assert_eq!((input.bytes(), input.bytes.len()), (&b"defgh"[..], 8));
-        input.take(5);
-        assert_eq!(input.room().len(), 8, "it has not grown by much");
+        input.consume(5);
+        assert_eq!(input.spare().len(), 8, "it has not grown by much");
         add(&mut input, &[0; 40]);
-        input.take(40);
-        assert_eq!(input.room().len(), 4, "what it grew by is given back");
+        input.consume(40);
+        assert_eq!(input.spare().len(), 4, "the added capacity is released");
     }
 }

@@ -21,7 +21,7 @@ mod token;
 pub use input::Input;
 pub use reader::{Piece, Reader, ReplyError, Step};
 pub use reply::{ErrorReply, Replies, Reply};
-pub use request::{argument, argument_of, request, request_head};
+pub use request::{argument, argument_with, request, request_head};
 pub use token::{ReplyLimits, Token};
 
 #[cfg(test)]

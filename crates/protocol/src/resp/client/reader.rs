@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_comes_slowly_is_searched_once() {
+    fn a_line_received_in_parts_is_searched_once() {
         let line = [b"+", &b"x".repeat(1000)[..], b"\r\n"].concat();
         let mut reader = Reader::default();
         for end in 1..line.len() {

@@ -50,7 +50,7 @@ impl Reply {
     /// # Errors
     /// The bytes do not begin with a reply.
     pub fn first(bytes: &[u8]) -> Result<Option<(Reply, usize)>, ReplyError> {
-        let (mut reader, mut open, mut at) = (Reader::default(), Open::default(), 0);
+        let (mut reader, mut open, mut at) = (Reader::default(), OpenReplies::default(), 0);
         while let Step::Piece(piece) = reader.next(&bytes[at..])? {
             at += piece.size;
             if let Some(reply) = open.put(piece.token) {
@@ -66,7 +66,7 @@ impl Reply {
 pub struct Replies {
     input: Input,
     reader: Reader,
-    open: Open,
+    open: OpenReplies,
 }
 
 /// The size of the input buffer, and thus of one read of a socket.
@@ -83,7 +83,7 @@ impl Replies {
         Replies {
             input: Input::new(INPUT_BYTES),
             reader: Reader::new(limits),
-            open: Open::default(),
+            open: OpenReplies::default(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Replies {
     pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
         while let Step::Piece(piece) = self.reader.next(self.input.bytes())? {
             let reply = self.open.put(piece.token);
-            self.input.take(piece.size);
+            self.input.consume(piece.size);
             if reply.is_some() {
                 return Ok(reply);
             }
@@ -110,10 +110,10 @@ impl Replies {
 
 /// The incomplete replies, innermost last.
 #[derive(Debug, Default)]
-struct Open(Vec<Begun>);
+struct OpenReplies(Vec<OpenReply>);
 
 #[derive(Debug)]
-struct Begun {
+struct OpenReply {
     holder: Holder,
     children: Vec<Reply>,
     left: usize,
@@ -129,14 +129,14 @@ enum Holder {
     Attribute,
 }
 
-impl Open {
+impl OpenReplies {
     /// Adds a token. Returns the reply that ends with it, if one does.
     fn put(&mut self, token: Token<'_>) -> Option<Reply> {
         let mut reply = match begin(token) {
             Ok(reply) => reply,
-            Err(holder) if token.children() == 0 => holder.around(Vec::new()),
+            Err(holder) if token.children() == 0 => holder.close(Vec::new()),
             Err(holder) => {
-                self.0.push(Begun {
+                self.0.push(OpenReply {
                     holder,
                     children: Vec::new(),
                     left: token.children(),
@@ -151,7 +151,7 @@ impl Open {
                 return None;
             }
             let ended = self.0.pop()?;
-            reply = ended.holder.around(ended.children);
+            reply = ended.holder.close(ended.children);
         }
         Some(reply)
     }
@@ -164,8 +164,8 @@ fn begin(token: Token<'_>) -> Result<Reply, Holder> {
         Token::Null => Reply::Null,
         Token::Simple(line) => Reply::Simple(text(line)),
         Token::Error(bytes) => {
-            let whole = text(bytes);
-            let (code, message) = whole.split_once(' ').unwrap_or((&whole, ""));
+            let line = text(bytes);
+            let (code, message) = line.split_once(' ').unwrap_or((&line, ""));
             Reply::Error(ErrorReply {
                 code: code.to_owned(),
                 message: message.to_owned(),
@@ -189,7 +189,7 @@ fn begin(token: Token<'_>) -> Result<Reply, Holder> {
 }
 
 impl Holder {
-    fn around(self, mut children: Vec<Reply>) -> Reply {
+    fn close(self, mut children: Vec<Reply>) -> Reply {
         match self {
             Holder::Array => Reply::Array(children),
             Holder::Set => Reply::Set(children),

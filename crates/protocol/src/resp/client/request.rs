@@ -30,7 +30,7 @@ pub fn argument(out: &mut Vec<u8>, bytes: &[u8]) {
 /// # Panics
 /// `write` appends more or fewer bytes.
 #[inline]
-pub fn argument_of(out: &mut Vec<u8>, size: usize, write: impl FnOnce(&mut Vec<u8>)) {
+pub fn argument_with(out: &mut Vec<u8>, size: usize, write: impl FnOnce(&mut Vec<u8>)) {
     push_head(out, b'$', size);
     let begin = out.len();
     write(out);
@@ -60,19 +60,19 @@ mod tests {
         assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$1\r\n\x07\r\n");
         out.clear();
         request_head(&mut out, 1);
-        argument_of(&mut out, 4, |out| out.extend_from_slice(b"PING"));
+        argument_with(&mut out, 4, |out| out.extend_from_slice(b"PING"));
         assert_eq!(out, b"*1\r\n$4\r\nPING\r\n");
     }
 
     #[test]
     #[should_panic(expected = "the size that was announced")]
     fn an_argument_of_another_size_than_announced_is_not_sent() {
-        argument_of(&mut Vec::new(), 4, |out| out.extend_from_slice(b"PINGS"));
+        argument_with(&mut Vec::new(), 4, |out| out.extend_from_slice(b"PINGS"));
     }
 
     proptest! {
         #[test]
-        fn a_server_reads_the_requests_that_a_client_wrote(
+        fn requests_round_trip(
             requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..12), 0..8),
         ) {
             let mut bytes = Vec::new();

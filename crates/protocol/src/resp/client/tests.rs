@@ -36,11 +36,11 @@ fn replies(bytes: &[u8], pieces: &[usize]) -> Result<Vec<Reply>, ReplyError> {
     let (mut replies, mut all, mut rest) = (Replies::default(), Vec::new(), bytes);
     let mut pieces = pieces.iter().copied().cycle();
     while !rest.is_empty() {
-        let room = replies.input().room();
+        let room = replies.input().spare();
         let size = pieces.next().unwrap_or(1).min(rest.len()).min(room.len());
         let (piece, after) = rest.split_at(size);
         room[..size].copy_from_slice(piece);
-        replies.input().filled(size);
+        replies.input().commit(size);
         rest = after;
         while let Some(reply) = replies.next_reply()? {
             all.push(reply);
@@ -50,7 +50,7 @@ fn replies(bytes: &[u8], pieces: &[usize]) -> Result<Vec<Reply>, ReplyError> {
 }
 
 #[test]
-fn every_kind_of_token_is_read_and_any_part_of_it_is_incomplete() {
+fn every_token_is_decoded_and_any_prefix_is_incomplete() {
     for (bytes, expected) in [
         (&b"+OK\r\n"[..], Token::Simple(b"OK")),
         (b"+\r\n", Token::Simple(b"")),
@@ -104,7 +104,7 @@ fn every_kind_of_token_is_read_and_any_part_of_it_is_incomplete() {
 }
 
 #[test]
-fn bytes_that_are_no_reply_are_refused_with_where_and_what() {
+fn malformed_replies_report_position_and_fault() {
     let deep = b"*1\r\n".repeat(40);
     let long = [b"+OK\r\n-", &b"x".repeat(70_000)[..]].concat();
     for (bad, text) in [
@@ -199,7 +199,7 @@ fn bytes_that_are_no_reply_are_refused_with_where_and_what() {
 }
 
 #[test]
-fn limits_hold_for_a_reply_with_all_that_is_in_it() {
+fn limits_apply_to_a_reply_with_its_children() {
     let limits = ReplyLimits {
         value_bytes_max: 8,
         line_bytes_max: 8,
@@ -228,7 +228,7 @@ fn limits_hold_for_a_reply_with_all_that_is_in_it() {
 }
 
 #[test]
-fn trees_hold_what_their_tokens_say_and_no_remarks() {
+fn trees_contain_their_tokens_without_attributes() {
     let bytes = b"%1\r\n+a\r\n|1\r\n+ttl\r\n:9\r\n~1\r\n#t\r\n>2\r\n+message\r\n*0\r\n-ERR no such thing\r\n-NOAUTH\r\n";
     let simple = |text: &str| Reply::Simple(text.to_owned());
     let error = |code: &str, message: &str| {
@@ -252,7 +252,7 @@ fn trees_hold_what_their_tokens_say_and_no_remarks() {
 
 /// A value that is larger than the usual size of the buffer is received completely. The buffer then shrinks.
 #[test]
-fn a_value_of_any_size_comes_whole() {
+fn values_of_any_size_are_complete() {
     let value = b"0123456789".repeat(100_000);
     let mut bytes = Vec::new();
     request(&mut bytes, &[&value[..], b"x"]);
@@ -363,7 +363,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
 
 proptest! {
     #[test]
-    fn what_a_server_wrote_is_read_again(
+    fn encoded_replies_round_trip(
         written in prop::collection::vec(any_reply(), 1..5),
         pieces in prop::collection::vec(1_usize..200, 1..20),
     ) {
@@ -379,7 +379,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_the_same_however_they_are_split(
+    fn splitting_the_input_does_not_change_the_result(
         bytes in prop::collection::vec(prop::sample::select(b"*$+-:_#,(=!~%>|0123\r\n\r\ntf.ab".to_vec()), 0..80),
         pieces in prop::collection::vec(1_usize..9, 1..9),
     ) {
@@ -390,9 +390,9 @@ proptest! {
             reply_bytes_max: 40,
         };
         for limits in [ReplyLimits::default(), small] {
-            let whole = tokens(&bytes, &[usize::MAX], limits);
-            prop_assert_eq!(&tokens(&bytes, &pieces, limits), &whole);
-            prop_assert_eq!(&tokens(&bytes, &[1], limits), &whole);
+            let expected = tokens(&bytes, &[usize::MAX], limits);
+            prop_assert_eq!(&tokens(&bytes, &pieces, limits), &expected);
+            prop_assert_eq!(&tokens(&bytes, &[1], limits), &expected);
         }
     }
 }

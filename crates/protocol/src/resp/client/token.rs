@@ -280,12 +280,12 @@ fn number(input: &[u8]) -> Number {
             next: at + 2,
         };
     }
-    odd_number(input)
+    parse_number_slow(input)
 }
 
 /// Reads a number with a sign, a large one, an incomplete one or an invalid one.
 #[inline(never)]
-fn odd_number(input: &[u8]) -> Number {
+fn parse_number_slow(input: &[u8]) -> Number {
     const DIGITS_MAX: usize = 19;
     let (begin, is_negative) = match input.get(1) {
         Some(b'-') => (2, true),

@@ -8,15 +8,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_cluster::controller::{Ask, Decision, World, decide, next_map};
+use larder_cluster::controller::{ControllerRequest, Decision, Inputs, decide, next_map};
 use larder_cluster::coordination::{
     Change, Coordination, Error, LeaseId, OPERATIONS_MAX, Outcome, Revision, Writer,
 };
-use larder_cluster::map::{self, AskId, ChangeId, Map};
+use larder_cluster::map::{self, ChangeId, Map, RequestId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::known::{ANSWERS, ASKS, Asked, BLOCKED, Known, KnownMap, MAP, NODES};
+use super::coordination_state::{
+    ANSWERS, ASKS, BLOCKED, CoordinationState, MAP, NODES, OperatorRequest, RevisionedMap,
+};
 use super::write::settle;
 use crate::clock::unix_ms;
 use crate::log_limit::LogLimit;
@@ -24,7 +26,7 @@ use crate::log_limit::LogLimit;
 /// Maximum time to wait for the newer state after a conflict.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The maximum time between two decisions.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const DECISION_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// This node's candidate key.
 pub struct Candidacy {
@@ -39,17 +41,17 @@ struct Controller {
     candidacy: Candidacy,
     changes: u64,
     /// The map that this controller wrote last, if it has not been received yet.
-    ahead: Option<KnownMap>,
-    answered: Option<AskId>,
+    unconfirmed_map: Option<RevisionedMap>,
+    answered: Option<RequestId>,
     /// The offset from this node's clock to the cluster's time, in milliseconds; see [`behind`].
-    behind_ms: Option<i64>,
-    refused: LogLimit,
+    clock_offset_ms: Option<i64>,
+    failure_log: LogLimit,
 }
 
 /// Acts as the controller whenever this candidacy is the oldest, during one incarnation; returns when it has ended.
 pub async fn run(
     service: Arc<dyn Coordination>,
-    mut news: watch::Receiver<Known>,
+    mut updates: watch::Receiver<CoordinationState>,
     writer: Writer,
     candidacy: Candidacy,
 ) {
@@ -58,17 +60,17 @@ pub async fn run(
         writer,
         candidacy,
         changes: 0,
-        ahead: None,
+        unconfirmed_map: None,
         answered: None,
-        behind_ms: None,
-        refused: LogLimit::default(),
+        clock_offset_ms: None,
+        failure_log: LogLimit::default(),
     };
     let mut leads = false;
     loop {
-        let known = news.borrow_and_update().clone();
-        if controller.leads(&known) != leads {
+        let state = updates.borrow_and_update().clone();
+        if controller.is_leader(&state) != leads {
             leads = !leads;
-            controller.behind_ms = None;
+            controller.clock_offset_ms = None;
             if leads {
                 tracing::info!("this node is the cluster's controller")
             } else {
@@ -76,18 +78,18 @@ pub async fn run(
             }
         }
         let wait = if leads {
-            match controller.turn(known).await {
+            match controller.decide_once(state).await {
                 Ok(wait) => wait,
                 Err(Error::LeaseEnded(_)) => return,
                 Err(error) => {
-                    if let Some(times) = controller.refused.note() {
+                    if let Some(times) = controller.failure_log.note() {
                         tracing::error!(%error, times, "the controller cannot write to etcd");
                     }
                     PAUSE
                 }
             }
         } else {
-            LOOK_AGAIN
+            DECISION_INTERVAL_MAX
         };
         if wait.is_zero() {
             // Lets other parts of this task run in between.
@@ -95,7 +97,7 @@ pub async fn run(
             continue;
         }
         tokio::select! {
-            changed = news.changed() => if changed.is_err() {
+            changed = updates.changed() => if changed.is_err() {
                 return;
             },
             () = sleep(wait) => {}
@@ -104,82 +106,91 @@ pub async fn run(
 }
 
 impl Controller {
-    fn leads(&self, known: &Known) -> bool {
-        known.leader.as_ref().is_some_and(|leader| {
+    fn is_leader(&self, state: &CoordinationState) -> bool {
+        state.leader.as_ref().is_some_and(|leader| {
             leader.key == self.candidacy.key && leader.created == self.candidacy.created
         })
     }
 
     /// Makes one decision. Returns how long to wait for a change before the next.
-    async fn turn(&mut self, mut known: Known) -> Result<Duration, Error> {
-        if let Some(ahead) = &self.ahead {
-            let is_heard = known
+    async fn decide_once(&mut self, mut state: CoordinationState) -> Result<Duration, Error> {
+        if let Some(ahead) = &self.unconfirmed_map {
+            let is_heard = state
                 .map
                 .as_ref()
                 .is_some_and(|it| it.revision >= ahead.revision);
             if is_heard {
-                self.ahead = None
+                self.unconfirmed_map = None
             } else {
-                known.map = Some(ahead.clone())
+                state.map = Some(ahead.clone())
             }
         }
-        let Some(KnownMap { map, revision }) = known.map.clone() else {
-            return Ok(LOOK_AGAIN);
+        let Some(RevisionedMap { map, revision }) = state.map.clone() else {
+            return Ok(DECISION_INTERVAL_MAX);
         };
         let clock_ms = unix_ms();
-        let behind_ms = *self.behind_ms.get_or_insert_with(|| behind(&map, clock_ms));
+        let behind_ms = *self
+            .clock_offset_ms
+            .get_or_insert_with(|| clock_offset(&map, clock_ms));
         let now_ms = clock_ms.saturating_add_signed(behind_ms);
-        let open = known
-            .asks
+        let open = state
+            .requests
             .iter()
-            .filter(|asked| Some(&asked.id) != self.answered.as_ref());
-        let asks: Vec<(AskId, Ask)> = open
-            .map(|asked| (asked.id.clone(), asked.ask.clone()))
+            .filter(|request| Some(&request.id) != self.answered.as_ref());
+        let requests: Vec<(RequestId, ControllerRequest)> = open
+            .map(|request| (request.id.clone(), request.request.clone()))
             .collect();
-        let world = World {
+        let world = Inputs {
             map: &map,
             now_ms,
-            registered: &known.registered,
-            reports: &known.reports,
-            asks: &asks,
+            registered: &state.registered,
+            reports: &state.reports,
+            requests: &requests,
         };
         match decide(&world) {
-            Decision::Change { change, why, ask } => {
-                let asked = known
-                    .asks
+            Decision::Change {
+                change,
+                why,
+                request: id,
+            } => {
+                let request = state
+                    .requests
                     .iter()
-                    .find(|asked| Some(&asked.id) == ask.as_ref());
-                let mut write = self.fenced();
-                if let Some(Asked { id, token, .. }) = asked {
-                    write = write.unless_changed(format!("{ASKS}{id}"), token.modified);
+                    .find(|request| Some(&request.id) == id.as_ref());
+                let mut write = self.fenced_change();
+                if let Some(OperatorRequest { id, token, .. }) = request {
+                    write = write.if_unchanged(format!("{ASKS}{id}"), token.modified);
                 }
-                self.change(&known, &world, revision, &change, &why, write)
+                self.write_change(&state, &world, revision, &change, &why, write)
                     .await
             }
-            Decision::Answer { ask, answer } => {
-                let asked = known.asks.iter().find(|asked| asked.id == ask);
-                match asked {
-                    Some(asked) => self.answer(asked, answer, revision).await,
+            Decision::Answer {
+                request: id,
+                answer,
+            } => {
+                let request = state.requests.iter().find(|request| request.id == id);
+                match request {
+                    Some(request) => self.write_answer(request, answer, revision).await,
                     None => Ok(PAUSE),
                 }
             }
-            Decision::Nothing {
-                look_again_at_ms,
+            Decision::Wait {
+                wake_at_ms: look_again_at_ms,
                 blocked,
             } => {
-                self.block(&known, blocked).await?;
+                self.publish_blocked(&state, blocked).await?;
                 let wait_ms = look_again_at_ms.map(|at| at.saturating_sub(now_ms).max(10));
                 Ok(wait_ms
-                    .map_or(LOOK_AGAIN, Duration::from_millis)
-                    .min(LOOK_AGAIN))
+                    .map_or(DECISION_INTERVAL_MAX, Duration::from_millis)
+                    .min(DECISION_INTERVAL_MAX))
             }
         }
     }
 
-    async fn change(
+    async fn write_change(
         &mut self,
-        known: &Known,
-        world: &World<'_>,
+        state: &CoordinationState,
+        world: &Inputs<'_>,
         revision: Revision,
         change: &map::Change,
         why: &str,
@@ -191,13 +202,13 @@ impl Controller {
         let next = match next_map(world, change, &id) {
             Ok(next) => next,
             Err(refused) => {
-                if let Some(times) = self.refused.note() {
-                    tracing::error!(%refused, why, times, "the controller wants what the map does not allow");
+                if let Some(times) = self.failure_log.note() {
+                    tracing::error!(%refused, why, times, "the map rejects a change of the controller");
                 }
                 return Ok(PAUSE);
             }
         };
-        let mut write = write.unless_changed(MAP, revision).put(MAP, next.to_text());
+        let mut write = write.if_unchanged(MAP, revision).put(MAP, next.to_text());
         if let map::Change::MembersLost { nodes, .. } = change
             && nodes.len() + 8 < OPERATIONS_MAX
         {
@@ -205,16 +216,16 @@ impl Controller {
                 .iter()
                 .filter_map(|node| Some(map.member(*node)?.name()))
             {
-                let created = known
+                let created = state
                     .registration(name)
                     .map_or(Revision(0), |(_, token)| token.created);
-                write = write.while_since(format!("{NODES}{name}"), created);
+                write = write.if_created_at(format!("{NODES}{name}"), created);
             }
         }
         match settle(&*self.service, &write).await? {
             Outcome::Done(revision) => {
-                tracing::info!(epoch = %next.epoch(), why, change = kind(change), "the cluster's map is changed");
-                self.ahead = Some(KnownMap {
+                tracing::info!(epoch = %next.epoch(), why, change = change_name(change), "the cluster's map is changed");
+                self.unconfirmed_map = Some(RevisionedMap {
                     map: Arc::new(next),
                     revision,
                 });
@@ -224,19 +235,19 @@ impl Controller {
         }
     }
 
-    async fn answer(
+    async fn write_answer(
         &mut self,
-        asked: &Asked,
+        request: &OperatorRequest,
         answer: Result<String, String>,
         map: Revision,
     ) -> Result<Duration, Error> {
-        let Asked { id, token, .. } = asked;
+        let OperatorRequest { id, token, .. } = request;
         let key = format!("{ASKS}{id}");
         let text = serde_json::to_vec(&answer).expect("texts become JSON");
         let drop = self
-            .fenced()
-            .unless_changed(MAP, map)
-            .unless_changed(&key, token.modified)
+            .fenced_change()
+            .if_unchanged(MAP, map)
+            .if_unchanged(&key, token.modified)
             .delete(&key);
         let answered = drop
             .clone()
@@ -248,10 +259,10 @@ impl Controller {
         };
         match (&outcome, &answer) {
             (Outcome::Done(_), Ok(words)) => {
-                tracing::info!(wish = %id, ask = ?asked.ask, words, "a wish is granted")
+                tracing::info!(request = %id, operation = ?request.request, words, "an operator request is granted")
             }
             (Outcome::Done(_), Err(why)) => {
-                tracing::info!(wish = %id, ask = ?asked.ask, why, "a wish is refused")
+                tracing::info!(request = %id, operation = ?request.request, why, "an operator request is rejected")
             }
             (Outcome::Conflict(_), _) => return Ok(PAUSE),
         }
@@ -260,14 +271,20 @@ impl Controller {
     }
 
     /// Publishes the problems that need an operator.
-    async fn block(&mut self, known: &Known, blocked: Vec<String>) -> Result<(), Error> {
-        if *known.blocked == blocked {
+    async fn publish_blocked(
+        &mut self,
+        state: &CoordinationState,
+        blocked: Vec<String>,
+    ) -> Result<(), Error> {
+        if *state.blocked == blocked {
             return Ok(());
         }
-        for why in blocked.iter().filter(|why| !known.blocked.contains(why)) {
+        for why in blocked.iter().filter(|why| !state.blocked.contains(why)) {
             tracing::warn!("{why}");
         }
-        let write = self.fenced().unless_changed(BLOCKED, known.blocked_at());
+        let write = self
+            .fenced_change()
+            .if_unchanged(BLOCKED, state.blocked_at());
         let text = serde_json::to_vec(&blocked).expect("texts become JSON");
         let write = if blocked.is_empty() {
             write.delete(BLOCKED)
@@ -279,16 +296,16 @@ impl Controller {
     }
 
     /// A change that only the leader may make.
-    fn fenced(&mut self) -> Change {
+    fn fenced_change(&mut self) -> Change {
         let Candidacy { key, created, .. } = &self.candidacy;
-        self.writer.change().while_since(key, *created)
+        self.writer.change().if_created_at(key, *created)
     }
 }
 
 /// Returns the offset by which a new controller adjusts its clock, so that times of the previous controller keep their meaning:
 /// clocks of two machines may differ by hours. Time never goes back. It stands still while there is no controller, because a push
 /// would otherwise be aborted for a silence that did not occur.
-fn behind(map: &Map, clock_ms: u64) -> i64 {
+fn clock_offset(map: &Map, clock_ms: u64) -> i64 {
     let pushes = map
         .stores()
         .values()
@@ -306,7 +323,7 @@ fn behind(map: &Map, clock_ms: u64) -> i64 {
 }
 
 /// The change's name, without its lists.
-fn kind(change: &map::Change) -> String {
+fn change_name(change: &map::Change) -> String {
     let text = format!("{change:?}");
     let end = text.find(|it: char| !it.is_ascii_alphanumeric());
     text[..end.unwrap_or(text.len())].to_owned()
@@ -318,7 +335,7 @@ mod tests {
         Change, ChangeId, Incarnation, NodeId, Registration, Roles, Settings,
     };
 
-    use super::{AskId, Map, behind};
+    use super::{Map, RequestId, clock_offset};
 
     const HOUR: u64 = 3_600_000;
 
@@ -355,16 +372,16 @@ mod tests {
     #[test]
     fn time_never_goes_back_when_one_controller_follows_another() {
         let map = with_member();
-        assert_eq!(behind(&map, HOUR + 5), 0);
-        assert_eq!(behind(&map, 10), HOUR as i64 - 10);
-        assert_eq!(behind(&map, 9 * HOUR), 0, "nothing is under way");
+        assert_eq!(clock_offset(&map, HOUR + 5), 0);
+        assert_eq!(clock_offset(&map, 10), HOUR as i64 - 10);
+        assert_eq!(clock_offset(&map, 9 * HOUR), 0, "nothing is under way");
     }
 
     #[test]
-    fn a_push_is_not_given_up_because_the_next_controllers_clock_is_ahead() {
+    fn a_push_is_not_aborted_because_the_next_controllers_clock_is_ahead() {
         let push = Change::PushBegun {
             store: "s".parse().unwrap(),
-            ask: AskId("1".to_owned()),
+            request: RequestId("1".to_owned()),
             source: "/v".to_owned(),
             digest: "d".to_owned(),
             allow_missing_replicas: 0,
@@ -372,8 +389,11 @@ mod tests {
             at_ms: HOUR + 1_000,
         };
         let map = with_member().apply(&push, &ChangeId::default()).unwrap();
-        assert_eq!(behind(&map, HOUR + 2_000), 0);
+        assert_eq!(clock_offset(&map, HOUR + 2_000), 0);
         let late = 2 * HOUR;
-        assert_eq!(late.saturating_add_signed(behind(&map, late)), HOUR + 1_000);
+        assert_eq!(
+            late.saturating_add_signed(clock_offset(&map, late)),
+            HOUR + 1_000
+        );
     }
 }

@@ -17,24 +17,24 @@ use crate::log_limit::LogLimit;
 
 const FILE: &str = "map.json";
 /// The pause before a failed write is retried.
-const WRITE_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Writes copies until it is dropped.
 pub struct MapCopy {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
-    next: Mutex<Next>,
+struct WriterState {
+    pending: Mutex<PendingWrite>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Next {
+struct PendingWrite {
     map: Option<Arc<Map>>,
-    is_over: bool,
+    is_stopping: bool,
 }
 
 /// Reads the copy of a data folder; `None` if it has none.
@@ -63,14 +63,14 @@ impl MapCopy {
     /// # Errors
     /// [`Error::Io`] if the thread cannot be created.
     pub fn start(data: &Path) -> Result<MapCopy, Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WriterState::default());
         let (path, its_own) = (data.join(FILE), shared.clone());
         let thread = std::thread::Builder::new()
             .name("larder-map".to_owned())
             .spawn(move || its_own.write_all(&path));
         let thread = thread.map_err(|error| {
             Error::Io(format!(
-                "cannot start the thread that keeps the map: {error}"
+                "cannot start the thread that writes the map: {error}"
             ))
         })?;
         Ok(MapCopy {
@@ -80,25 +80,25 @@ impl MapCopy {
     }
 
     /// Schedules a write of this map, unless a newer one follows first.
-    pub fn keep(&self, map: Arc<Map>) {
-        self.shared.set(|next| next.map = Some(map));
+    pub fn schedule_write(&self, map: Arc<Map>) {
+        self.shared.update(|next| next.map = Some(map));
     }
 }
 
 impl Drop for MapCopy {
     fn drop(&mut self) {
-        self.shared.set(|next| next.is_over = true);
+        self.shared.update(|next| next.is_stopping = true);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that keeps the map had panicked");
+            tracing::error!("the thread that writes the map panicked");
         }
     }
 }
 
-impl Shared {
-    fn set(&self, change: impl FnOnce(&mut Next)) {
-        change(&mut self.next.lock().unwrap_or_else(PoisonError::into_inner));
+impl WriterState {
+    fn update(&self, change: impl FnOnce(&mut PendingWrite)) {
+        change(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
     }
 
@@ -106,8 +106,8 @@ impl Shared {
     fn write_all(&self, path: &Path) {
         let failed = LogLimit::default();
         loop {
-            let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_idle = |next: &mut Next| next.map.is_none() && !next.is_over;
+            let next = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_idle = |next: &mut PendingWrite| next.map.is_none() && !next.is_stopping;
             let waited = self.changed.wait_while(next, is_idle);
             let map = waited.unwrap_or_else(PoisonError::into_inner).map.take();
             let Some(map) = map else { return };
@@ -115,15 +115,15 @@ impl Shared {
                 continue;
             };
             if let Some(times) = failed.note() {
-                tracing::warn!(%error, times, "the copy of the cluster's map is not written; it is tried again");
+                tracing::warn!(%error, times, "the copy of the cluster's map cannot be written; the node retries every second");
             }
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            if next.is_over {
+            let mut next = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            if next.is_stopping {
                 return;
             }
             next.map.get_or_insert(map);
-            let waits = |next: &mut Next| !next.is_over;
-            let _ = self.changed.wait_timeout_while(next, WRITE_AGAIN, waits);
+            let waits = |next: &mut PendingWrite| !next.is_stopping;
+            let _ = self.changed.wait_timeout_while(next, RETRY_PAUSE, waits);
         }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_map_is_in_the_folder_when_the_node_has_ended() {
+    fn the_last_map_is_written_before_the_copy_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(folder.path()).unwrap().is_none());
         let copy = MapCopy::start(folder.path()).unwrap();
@@ -147,7 +147,7 @@ mod tests {
             };
             let change = Change::SettingsChanged { settings };
             map = map.apply(&change, &ChangeId::default()).unwrap();
-            copy.keep(Arc::new(map.clone()));
+            copy.schedule_write(Arc::new(map.clone()));
         }
         drop(copy);
         let kept = read(folder.path()).unwrap().unwrap();

@@ -2,32 +2,32 @@
 //!
 //! ```text
 //!   start ─► read the keys ─► create the map, if there is none ─► the folder's identity ─► lease ─► register ─┐
-//!                  ▲                   (life)                         (disk)                                  │
+//!                  ▲                   (lifecycle)                    (disk)                                  │
 //!                  │                                                                                          ▼
 //!                  └──────────────── the lease has ended ◄──────── renew, follow, lead, report, ask ◄─────────┘
-//!                                                                       (ears)   (control) (reports) (asks)
+//!                                                              (map_watcher) (control) (reports) (requests)
 //! ```
 //!
 //! 1. The server listens from its start. Until the map assigns slots, commands on tables are rejected with the reason, which
-//!    `/readyz` and INFO also show ([`Standing`]).
+//!    `/readyz` and INFO also show ([`NodeHealth`]).
 //! 2. A view contains the incarnation in which it was published, with that incarnation's lease. A lease therefore never counts
 //!    with a map of another incarnation.
 //! 3. All writes are compare-and-swaps. Writes for this incarnation also compare that its registration, or its candidacy, still
 //!    exists.
 //! 4. While etcd is unavailable, only the status changes, and writes are rejected once the lease may have expired.
 
-mod ability;
-mod asks;
 mod control;
+mod coordination_state;
 mod disk;
-mod ears;
-mod known;
-mod life;
+mod fault_watch;
+mod health;
+mod lifecycle;
 mod map_copy;
-mod reach;
+mod map_watcher;
+mod peer_failures;
 mod reports;
-mod slots;
-mod standing;
+mod requests;
+mod slot_writer;
 mod write;
 
 use std::net::{SocketAddr, TcpListener};
@@ -38,7 +38,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use larder_cluster::controller::{Ask, Report};
+use larder_cluster::controller::{ControllerRequest, Report};
 use larder_cluster::coordination::{
     Coordination, Etcd, EtcdConfig, Keys, Outcome, Revision, TlsFiles, Writer, boot_ms,
 };
@@ -47,36 +47,36 @@ use larder_protocol::config::{Acknowledge, ServerConfig};
 use tokio::sync::{mpsc, watch};
 
 use super::View;
-use super::slot_asks::SlotAsks;
-use crate::ability::Ability;
+use super::slot_requests::SlotRequests;
 use crate::error::Error;
-use crate::supervision::Guard;
-use asks::Wanted;
+use crate::fault_monitor::FaultMonitor;
+use crate::supervision::PanicGuard;
+use coordination_state::{MAP, NEWER};
 use disk::Disk;
-use known::{MAP, NEWER};
 use map_copy::MapCopy;
-use reach::Reach;
+use peer_failures::PeerFailures;
 use reports::Reports;
+use requests::QueuedRequest;
 
+pub use coordination_state::{CoordinationState, RevisionedMap};
 pub use disk::identity;
-pub use known::{Known, KnownMap};
-pub use standing::Standing;
+pub use health::NodeHealth;
 
 /// Maximum time for other nodes to take over this node's slots when the server stops. After that, they wait for the end of its
 /// lease.
-const GIVE_AWAY: Duration = Duration::from_secs(2);
+const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 /// Maximum duration of the end of an incarnation. After that, its lease expires.
-const STOP: Duration = Duration::from_secs(1);
+const INCARNATION_END_MAX: Duration = Duration::from_secs(1);
 
 /// This node's cluster, for all threads.
 pub struct Handle {
-    standing: Arc<ArcSwap<Standing>>,
-    /// True if [`Standing::refusal`] returns a reason.
+    health: Arc<ArcSwap<NodeHealth>>,
+    /// True if [`NodeHealth::refusal`] returns a reason.
     is_refusing: Arc<AtomicBool>,
     reports: Arc<Reports>,
-    reach: Reach,
-    asks: mpsc::UnboundedSender<Wanted>,
-    peer: Mutex<Option<TcpListener>>,
+    peer_failures: PeerFailures,
+    requests: mpsc::UnboundedSender<QueuedRequest>,
+    peer_listener: Mutex<Option<TcpListener>>,
     peer_addr: Option<SocketAddr>,
     etcd: Arc<Etcd>,
     /// The newest epoch that another node has sent.
@@ -92,18 +92,18 @@ struct Start {
     cluster: String,
     disk: Disk,
     /// The newest map that this node applied, and the writer of its copies.
-    known: Known,
+    state: CoordinationState,
     map_copy: MapCopy,
     view: Arc<ArcSwap<View>>,
     /// The sender and the receiver of requests to the controller.
-    own_asks: mpsc::UnboundedSender<Wanted>,
-    asks: mpsc::UnboundedReceiver<Wanted>,
-    slot_asks: Arc<SlotAsks>,
-    ability: Arc<Ability>,
+    request_sender: mpsc::UnboundedSender<QueuedRequest>,
+    requests: mpsc::UnboundedReceiver<QueuedRequest>,
+    slot_requests: Arc<SlotRequests>,
+    fault_monitor: Arc<FaultMonitor>,
 }
 
 /// Called for each new view.
-pub type Tell = Box<dyn Fn(Arc<View>) + Send>;
+pub type ViewCallback = Box<dyn Fn(Arc<View>) + Send>;
 
 impl Handle {
     /// Creates the handle without connecting.
@@ -117,7 +117,7 @@ impl Handle {
         peer: Option<TcpListener>,
     ) -> Result<Handle, Error> {
         let section = &config.cluster;
-        protect(config, peer.as_ref())?;
+        check_peer_security(config, peer.as_ref())?;
         let name = registration.name.to_string();
         let disk = Disk::open(
             &config.server.data,
@@ -127,65 +127,66 @@ impl Handle {
         )?;
         let data = &config.server.data;
         let (copy, map_copy) = (map_copy::read(data)?, MapCopy::start(data)?);
-        let known = Known::with_copy(copy, disk.identity().is_some());
+        let state = CoordinationState::with_copy(copy, disk.identity().is_some());
         let service = Etcd::new(etcd_config(config, &name));
         let service =
             service.map_err(|error| Error::BadRequest(format!("cluster.etcd: {error}")))?;
         let etcd = Arc::new(service);
-        let (sender, asks) = mpsc::unbounded_channel();
+        let (sender, requests) = mpsc::unbounded_channel();
         let peer_epoch = Arc::new(AtomicU64::new(0));
         Ok(Handle {
-            standing: Arc::new(ArcSwap::from_pointee(Standing::new(
+            health: Arc::new(ArcSwap::from_pointee(NodeHealth::new(
                 registration.name.clone(),
                 section.etcd.join(", "),
-                known.clone(),
+                state.clone(),
                 peer_epoch.clone(),
             ))),
             peer_epoch,
             is_refusing: Arc::new(AtomicBool::new(true)),
             reports: Arc::default(),
-            reach: Reach::new(section.lease_seconds * 1000),
-            asks: sender.clone(),
+            peer_failures: PeerFailures::new(section.lease_seconds * 1000),
+            requests: sender.clone(),
             peer_addr: peer.as_ref().and_then(|peer| peer.local_addr().ok()),
-            peer: Mutex::new(peer),
+            peer_listener: Mutex::new(peer),
             etcd: etcd.clone(),
             start: Mutex::new(Some(Start {
                 service: etcd.clone(),
                 registration,
-                settings: settings(config),
+                settings: initial_settings(config),
                 cluster: section.name.clone(),
                 disk,
-                known,
+                state,
                 map_copy,
                 view,
-                own_asks: sender,
-                asks,
-                slot_asks: Arc::default(),
-                ability: Arc::default(),
+                request_sender: sender,
+                requests,
+                slot_requests: Arc::default(),
+                fault_monitor: Arc::default(),
             })),
         })
     }
 
-    /// Begins this node's first incarnation, once. The owners of its slots request changes of the map through `slot_asks`; the
-    /// lease depends on `ability`.
+    /// Begins this node's first incarnation, once. The owners of its slots request changes of the map through `slot_requests`; the
+    /// lease depends on `fault_monitor`.
     ///
     /// # Errors
     /// [`Error::Io`] if the thread cannot be created.
     pub fn begin(
         &self,
-        tell: Tell,
-        slot_asks: Arc<SlotAsks>,
-        ability: Arc<Ability>,
-        guard: Guard,
+        on_view: ViewCallback,
+        slot_requests: Arc<SlotRequests>,
+        fault_monitor: Arc<FaultMonitor>,
+        guard: PanicGuard,
     ) -> Result<NodeThread, Error> {
         let start = self
             .start
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let mut start = start.ok_or_else(|| Error::Io("the node has begun already".to_owned()))?;
-        start.slot_asks = slot_asks;
-        start.ability = ability;
+        let mut start =
+            start.ok_or_else(|| Error::Io("the node has already started".to_owned()))?;
+        start.slot_requests = slot_requests;
+        start.fault_monitor = fault_monitor;
         let failed = |error: std::io::Error| {
             Error::Io(format!("cannot start the thread of the cluster: {error}"))
         };
@@ -194,17 +195,17 @@ impl Handle {
             .build()
             .map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
-        let (standing, reports) = (self.standing.clone(), self.reports.clone());
+        let (health, reports) = (self.health.clone(), self.reports.clone());
         let is_refusing = self.is_refusing.clone();
         let thread = std::thread::Builder::new()
             .name("larder-cluster".to_owned())
             .spawn(move || {
                 let _guard = guard;
-                let said = ears::Said {
-                    standing,
+                let shared_health = map_watcher::SharedHealth {
+                    health,
                     is_refusing,
                 };
-                let node = life::Node::new(start, said, reports, tell);
+                let node = lifecycle::NodeLifecycle::new(start, shared_health, reports, on_view);
                 runtime.block_on(node.run(stopped))
             })
             .map_err(failed)?;
@@ -221,8 +222,8 @@ impl Handle {
         self.is_refusing.load(Ordering::Relaxed)
     }
 
-    pub fn standing(&self) -> Arc<Standing> {
-        self.standing.load_full()
+    pub fn health(&self) -> Arc<NodeHealth> {
+        self.health.load_full()
     }
 
     pub fn peer_addr(&self) -> Option<SocketAddr> {
@@ -230,14 +231,17 @@ impl Handle {
     }
 
     pub fn take_peer_listener(&self) -> Option<TcpListener> {
-        let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peer = self
+            .peer_listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         peer.take()
     }
 
     /// # Errors
     /// See `Membership::ask`.
-    pub async fn ask(&self, ask: Ask) -> Result<String, String> {
-        asks::ask(&self.asks, ask).await
+    pub async fn request(&self, request: ControllerRequest) -> Result<String, String> {
+        requests::send(&self.requests, request).await
     }
 
     pub fn report(&self, change: impl FnOnce(&mut Report)) {
@@ -245,14 +249,14 @@ impl Handle {
     }
 
     /// Records that another node has a map of this epoch.
-    pub fn saw_epoch(&self, epoch: Epoch) {
+    pub fn observe_epoch(&self, epoch: Epoch) {
         self.peer_epoch.fetch_max(epoch.0, Ordering::AcqRel);
     }
 
     /// Records that another node was reached, or the reason why not.
-    pub fn met(&self, node: &NodeName, how: Result<(), &str>) {
-        if self.reach.met(node, how, boot_ms()) {
-            self.report_reach();
+    pub fn record_contact(&self, node: &NodeName, how: Result<(), &str>) {
+        if self.peer_failures.record(node, how, boot_ms()) {
+            self.report_peer_failures();
         }
     }
 
@@ -263,19 +267,19 @@ impl Handle {
     pub async fn write_recovered(
         &self,
         map: &map::Map,
-        found: Option<&KnownMap>,
+        found: Option<&RevisionedMap>,
     ) -> Result<(), String> {
         let mut writer = Writer::new("recover", random());
         let at = found.map_or(Revision(0), |it| it.revision);
         let change = (writer.change())
-            .unless_changed(MAP, at)
+            .if_unchanged(MAP, at)
             .put(MAP, map.to_text());
         let service: &dyn Coordination = &*self.etcd;
         let written = service.change(&change).await;
         match written.map_err(|error| error.to_string())? {
             Outcome::Done(_) => Ok(()),
             Outcome::Conflict(_) => Err(
-                "the map in etcd has changed meanwhile; look at the cluster's status".to_owned(),
+                "the map in etcd was changed concurrently; see larder cluster status".to_owned(),
             ),
         }
     }
@@ -284,11 +288,15 @@ impl Handle {
     ///
     /// # Errors
     /// A message: etcd does not answer, or has an invalid map.
-    pub async fn read_map(&self) -> Result<Option<KnownMap>, String> {
+    pub async fn read_map(&self) -> Result<Option<RevisionedMap>, String> {
         let service: &dyn Coordination = &*self.etcd;
         let read = service.read(&Keys::one(MAP)).await;
         let read = read.map_err(|error| format!("etcd does not answer: {error}"))?;
-        let map = read.entries.first().map(known::read_map).transpose();
+        let map = read
+            .entries
+            .first()
+            .map(coordination_state::read_map)
+            .transpose();
         map.map_err(|why| why.to_string())
     }
 
@@ -299,20 +307,24 @@ impl Handle {
     /// A message: etcd does not answer.
     pub async fn read_marks(&self) -> Result<Vec<(map::ClusterId, Epoch)>, String> {
         let service: &dyn Coordination = &*self.etcd;
-        let read = service.read(&Keys::below(NEWER)).await;
+        let read = service.read(&Keys::with_prefix(NEWER)).await;
         let read = read.map_err(|error| format!("etcd does not answer: {error}"))?;
-        Ok(read.entries.iter().filter_map(known::read_mark).collect())
+        Ok(read
+            .entries
+            .iter()
+            .filter_map(coordination_state::read_mark)
+            .collect())
     }
 
     /// Discards the records about other nodes than these.
-    pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
-        if self.reach.keep(nodes) {
-            self.report_reach();
+    pub fn retain_peers(&self, nodes: impl Fn(&NodeName) -> bool) {
+        if self.peer_failures.retain(nodes) {
+            self.report_peer_failures();
         }
     }
 
-    fn report_reach(&self) {
-        self.report(|report| report.unreached = self.reach.lasting());
+    fn report_peer_failures(&self) {
+        self.report(|report| report.unreached = self.peer_failures.lasting_failures());
     }
 }
 
@@ -325,23 +337,23 @@ pub struct NodeThread {
 impl NodeThread {
     /// Hands over this node's slots while it still serves them, and then ends its lease, so that other nodes wait for nothing.
     /// Must be called before anything else is stopped.
-    pub fn leave(self) -> Left {
+    pub fn leave(self) -> StoppedNode {
         self.stop.send_replace(true);
         let disk = self.thread.join();
         // The supervisor reports a panic.
-        Left(disk.ok())
+        StoppedNode(disk.ok())
     }
 }
 
 /// The node no longer serves any slot.
-pub struct Left(Option<Disk>);
+pub struct StoppedNode(Option<Disk>);
 
-impl Left {
+impl StoppedNode {
     /// Records a graceful stop. Must be called when nothing is written any more and the journal is closed.
-    pub fn note(self) {
+    pub fn record_stop(self) {
         let Some(mut disk) = self.0 else { return };
-        if let Err(error) = disk.stopped() {
-            tracing::warn!(%error, "that the node stopped in good order is not noted");
+        if let Err(error) = disk.record_stop() {
+            tracing::warn!(%error, "the graceful stop of this node cannot be recorded");
         }
     }
 }
@@ -353,7 +365,7 @@ fn random() -> u64 {
 }
 
 /// The initial settings of a new cluster.
-pub fn settings(config: &ServerConfig) -> Settings {
+pub fn initial_settings(config: &ServerConfig) -> Settings {
     let (cluster, tables) = (&config.cluster, &config.tables);
     Settings {
         replicas: tables.replicas.try_into().unwrap_or(u8::MAX),
@@ -392,12 +404,12 @@ fn etcd_config(config: &ServerConfig, name: &str) -> EtcdConfig {
         },
         // Distributes the nodes over the members.
         first: (larder_types::key_hash(name.as_bytes()) % members as u64) as usize,
-        tried_for: None,
+        request_timeout: None,
     }
 }
 
 /// Rejects a configuration in which anyone who reaches the peer port could act as a node, unless it is declared as intended.
-fn protect(config: &ServerConfig, peer: Option<&TcpListener>) -> Result<(), Error> {
+fn check_peer_security(config: &ServerConfig, peer: Option<&TcpListener>) -> Result<(), Error> {
     let section = &config.cluster;
     let addr = peer.and_then(|peer| peer.local_addr().ok());
     let is_local = addr.is_none_or(|addr| addr.ip().to_canonical().is_loopback());
@@ -405,9 +417,9 @@ fn protect(config: &ServerConfig, peer: Option<&TcpListener>) -> Result<(), Erro
         return Ok(());
     }
     Err(Error::BadRequest(format!(
-        "cluster.peer ({}) can be reached by other machines, and no certificate is configured, so everybody there could read and change \
-         everything: set cluster.tls_ca, cluster.tls_cert and cluster.tls_key (larder cluster certs makes them), or listen on \
-         127.0.0.1; where the network itself keeps strangers out, --set cluster.plain=true says that it is meant",
+        "cluster.peer ({}) can be reached by other machines, and no certificate is configured, so any process there could read and change \
+         all data: set cluster.tls_ca, cluster.tls_cert and cluster.tls_key (larder cluster certs creates them), or listen on \
+         127.0.0.1; if the network itself is private, confirm this with --set cluster.plain=true",
         section.peer
     )))
 }

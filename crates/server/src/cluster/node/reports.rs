@@ -9,12 +9,12 @@ use larder_cluster::map::{Incarnation, NodeName};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::known::{Known, REPORTS};
+use super::coordination_state::{CoordinationState, REPORTS};
 use super::write::settle;
 
-/// The pause between two reports of a node, per `NODES_A_PAUSE` nodes of the cluster.
-const PAUSE: Duration = Duration::from_millis(200);
-const NODES_A_PAUSE: usize = 16;
+/// The pause between two reports of a node, per `NODES_PER_PAUSE` nodes of the cluster.
+const REPORT_PAUSE: Duration = Duration::from_millis(200);
+const NODES_PER_PAUSE: usize = 16;
 
 /// The incarnation for which reports are written.
 pub struct Reporter<'a> {
@@ -25,7 +25,7 @@ pub struct Reporter<'a> {
     pub incarnation: Incarnation,
     /// This node's registration key, and the revision that created it.
     pub registration: (String, Revision),
-    pub news: watch::Receiver<Known>,
+    pub updates: watch::Receiver<CoordinationState>,
 }
 
 /// The report, updated by the parts of the server.
@@ -54,7 +54,7 @@ impl Reports {
             lease,
             incarnation,
             registration: (registration, registered),
-            news,
+            updates,
         } = reporter;
         let key = format!("{REPORTS}{name}");
         let mut written = Revision(0);
@@ -72,8 +72,8 @@ impl Reports {
             loop {
                 let change = writer
                     .change()
-                    .unless_changed(&key, written)
-                    .while_since(&registration, registered)
+                    .if_unchanged(&key, written)
+                    .if_created_at(&registration, registered)
                     .put_bound(&key, text.clone(), Some(lease));
                 match settle(service, &change).await {
                     Ok(Outcome::Done(at)) => {
@@ -99,9 +99,9 @@ impl Reports {
                 }
             }
             // Every node receives all reports.
-            let map = news.borrow().map.as_ref().map(|known| known.map.clone());
+            let map = updates.borrow().map.as_ref().map(|it| it.map.clone());
             let nodes = map.map_or(1, |map| map.members().len());
-            sleep(PAUSE * nodes.div_ceil(NODES_A_PAUSE) as u32).await;
+            sleep(REPORT_PAUSE * nodes.div_ceil(NODES_PER_PAUSE) as u32).await;
         }
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The map requires the live version, the version being pushed and the kept versions; of each, the partitions of the slots that
-//! this node holds or is being filled with (`wanted.rs`). A node that was down, or receives more slots, therefore catches up by
+//! this node holds or is being filled with (`wanted_versions.rs`). A node that was down, or receives more slots, therefore catches up by
 //! the same steps as one that takes part in a push. All state between two turns can be reconstructed.
 //!
 //! 1. A version is reported as ready only while all partitions that the report's epoch requires are present, verified and
@@ -21,17 +21,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use larder_batch::Partitions;
-use larder_cluster::controller::{Progress, Pulled};
+use larder_cluster::controller::{Progress, VersionProgress};
 use larder_cluster::map::{self, Epoch};
 use larder_types::{StoreName, VersionId};
 
-use super::partitions::{bring, drop_partitions};
-use super::wanted::{Kind, Wants, last_filling, peers, wants};
+use super::partitions::{drop_partitions, pull_partitions};
+use super::wanted_versions::{
+    VersionRole, WantedVersion, find_peers, last_fill_epoch, wanted_versions,
+};
 use crate::Shared;
 use crate::cluster::View;
 use crate::error::Error;
 use crate::fetch::Pull;
-use crate::low_priority::spawn_low;
+use crate::low_priority::spawn_low_priority;
 use crate::membership::Membership;
 use crate::stores::Store;
 use crate::supervision::contain;
@@ -39,52 +41,52 @@ use crate::supervision::contain;
 /// The time for which a partition is kept after its slots have moved to other nodes.
 const GRACE: Duration = Duration::from_secs(60);
 /// The time for which a formerly live version is kept after the map has dropped it.
-const NAMED_MAX: Duration = Duration::from_secs(20);
+const FORMER_LIVE_MAX: Duration = Duration::from_secs(20);
 /// The interval of progress reports while pulls run.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum interval between two turns of the agent.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-const AGAIN_FIRST: Duration = Duration::from_millis(500);
-const AGAIN_MAX: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Wakes the agent.
 #[derive(Default)]
 pub struct Wake {
-    news: Mutex<News>,
-    there_are_some: Condvar,
+    state: Mutex<WakeState>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct News {
-    is_new: bool,
+struct WakeState {
+    is_pending: bool,
     is_stopped: bool,
 }
 
 impl Wake {
     /// Signals a new view, or another reason to run.
-    pub fn up(&self) {
-        self.lock().is_new = true;
-        self.there_are_some.notify_all();
+    pub fn notify(&self) {
+        self.lock().is_pending = true;
+        self.changed.notify_all();
     }
 
     fn stop(&self) {
         self.lock().is_stopped = true;
-        self.there_are_some.notify_all();
+        self.changed.notify_all();
     }
 
     /// Waits for a signal, or until `longest` has passed. Returns false if the agent must end.
     fn wait(&self, longest: Duration) -> bool {
-        let mut news = self.lock();
-        if !news.is_new && !news.is_stopped {
-            let waited = self.there_are_some.wait_timeout(news, longest);
-            news = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self.lock();
+        if !state.is_pending && !state.is_stopped {
+            let waited = self.changed.wait_timeout(state, longest);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        news.is_new = false;
-        !news.is_stopped
+        state.is_pending = false;
+        !state.is_stopped
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, WakeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +105,7 @@ impl AgentThread {
         if !shared
             .membership
             .as_ref()
-            .is_some_and(Membership::is_in_etcd)
+            .is_some_and(Membership::uses_etcd)
         {
             return Ok(None);
         }
@@ -111,8 +113,8 @@ impl AgentThread {
             shared: shared.clone(),
             pulls: BTreeMap::new(),
             surplus: BTreeMap::new(),
-            asked: Default::default(),
-            were_live: Vec::new(),
+            processed: Default::default(),
+            former_live: Vec::new(),
         };
         let run = move || {
             agent.run();
@@ -140,47 +142,47 @@ type Key = (StoreName, VersionId);
 
 struct Agent {
     shared: Arc<Shared>,
-    pulls: BTreeMap<Key, Bringing>,
+    pulls: BTreeMap<Key, PullTask>,
     /// Partitions whose slots have moved to other nodes, and since when.
     surplus: BTreeMap<Key, (Partitions, Instant)>,
     /// The requirements of the previous turn, and the first epoch with these requirements, or a later epoch in which an equal
     /// fill started again. Epochs without new requirements are not reported: with a thousand nodes, every node would receive such
     /// a report from every other.
-    asked: (Vec<Wants>, Epoch),
+    processed: (Vec<WantedVersion>, Epoch),
     /// Versions that were live, and since when they are not. Requests in progress may refer to them although the map no longer
     /// keeps them.
-    were_live: Vec<(StoreName, map::Version, Instant)>,
+    former_live: Vec<(StoreName, map::Version, Instant)>,
 }
 
 /// A pull of the required parts of a version.
-enum Bringing {
-    Runs {
+enum PullTask {
+    Running {
         pull: Arc<Pull>,
         thread: JoinHandle<()>,
         /// The result, once the pull has ended.
         ended: Arc<Mutex<Option<Result<(), Error>>>>,
         digest: String,
         /// The number of failed attempts before this one.
-        times: u32,
+        attempts: u32,
     },
     Failed {
         why: String,
-        times: u32,
+        attempts: u32,
         at: Instant,
         digest: String,
     },
 }
 
-impl Bringing {
+impl PullTask {
     fn has_ended(&self) -> bool {
-        let Bringing::Runs { thread, ended, .. } = self else {
+        let PullTask::Running { thread, ended, .. } = self else {
             return false;
         };
-        let is_told = ended
+        let has_result = ended
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_some();
-        is_told || thread.is_finished()
+        has_result || thread.is_finished()
     }
 }
 
@@ -190,16 +192,16 @@ impl Agent {
         loop {
             self.turn();
             let longest = if self.is_busy() {
-                TELL_EVERY
+                REPORT_INTERVAL
             } else {
-                LOOK_EVERY
+                POLL_INTERVAL
             };
             if !shared.agent.wait(longest) {
                 break;
             }
         }
-        for (_, bringing) in std::mem::take(&mut self.pulls) {
-            if let Bringing::Runs { pull, thread, .. } = bringing {
+        for (_, task) in std::mem::take(&mut self.pulls) {
+            if let PullTask::Running { pull, thread, .. } = task {
                 pull.interrupt();
                 let _ = thread.join();
             }
@@ -220,27 +222,28 @@ impl Agent {
             return;
         }
         self.collect_ended();
-        let wanted = wants(&view);
-        self.give_up_others(&wanted);
-        self.note_were_live(&wanted);
-        self.keep_folders(&view, &wanted);
-        let mut versions: Vec<Pulled> = Vec::new();
-        for wants in &wanted {
-            let progress = self.see_to(membership, &view, wants);
-            versions.push(Pulled {
-                store: wants.store.clone(),
-                version: wants.meant.version,
+        let required = wanted_versions(&view);
+        self.cancel_unwanted(&required);
+        self.track_former_live(&required);
+        self.sync_folders(&view, &required);
+        let mut versions: Vec<VersionProgress> = Vec::new();
+        for wanted_version in &required {
+            let progress = self.advance(membership, &view, wanted_version);
+            versions.push(VersionProgress {
+                store: wanted_version.store.clone(),
+                version: wanted_version.map_version.version,
                 progress,
             });
         }
         // The parts that arrived in this turn become readable.
-        shared.stores.show(&membership.view().map);
-        let is_new = self.asked.0 != wanted || self.asked.1 < last_filling(&view.map, view.me);
+        shared.stores.apply_map(&membership.view().map);
+        let is_new =
+            self.processed.0 != required || self.processed.1 < last_fill_epoch(&view.map, view.me);
         if is_new {
-            self.asked = (wanted, view.map.epoch());
+            self.processed = (required, view.map.epoch());
         }
         membership.report(|report| {
-            report.epoch = self.asked.1;
+            report.epoch = self.processed.1;
             report.versions = versions;
         });
     }
@@ -254,11 +257,11 @@ impl Agent {
             .map(|(key, _)| key.clone())
             .collect();
         for key in ended {
-            let Some(Bringing::Runs {
+            let Some(PullTask::Running {
                 thread,
                 ended,
                 digest,
-                times,
+                attempts,
                 ..
             }) = self.pulls.remove(&key)
             else {
@@ -268,13 +271,13 @@ impl Agent {
             let panicked = || Error::Io("the pull's thread panicked; see the log".to_owned());
             let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Err(error) = ended.unwrap_or_else(|| Err(panicked())) else {
-                tracing::info!(store = %key.0, version = key.1.0, "here");
+                tracing::info!(store = %key.0, version = key.1.0, "the version is ready");
                 continue;
             };
-            tracing::warn!(store = %key.0, version = key.1.0, %error, "a version, or a part of it, is not here");
-            let failed = Bringing::Failed {
+            tracing::warn!(store = %key.0, version = key.1.0, %error, "a version or a part of it could not be pulled");
+            let failed = PullTask::Failed {
                 why: format!("{}: {error}", error.code()),
-                times: times + 1,
+                attempts: attempts + 1,
                 at: Instant::now(),
                 digest,
             };
@@ -283,152 +286,170 @@ impl Agent {
     }
 
     /// Ends pulls that the map no longer requires.
-    fn give_up_others(&mut self, wanted: &[Wants]) {
+    fn cancel_unwanted(&mut self, required: &[WantedVersion]) {
         let is_wanted = |(store, version): &Key, digest: &str| {
-            wanted.iter().any(|it| {
-                it.store == *store && it.meant.version == *version && it.meant.digest == digest
+            required.iter().any(|it| {
+                it.store == *store
+                    && it.map_version.version == *version
+                    && it.map_version.digest == digest
             })
         };
-        let others = self.pulls.extract_if(.., |key, bringing| match bringing {
-            Bringing::Runs { digest, .. } | Bringing::Failed { digest, .. } => {
+        let others = self.pulls.extract_if(.., |key, task| match task {
+            PullTask::Running { digest, .. } | PullTask::Failed { digest, .. } => {
                 !is_wanted(key, digest)
             }
         });
-        for (_, bringing) in others {
-            if let Bringing::Runs { pull, thread, .. } = bringing {
-                pull.give_up();
+        for (_, task) in others {
+            if let PullTask::Running { pull, thread, .. } = task {
+                pull.cancel();
                 // The pull removes what it fetched before the map can assign the number to another version.
                 let _ = thread.join();
             }
         }
         self.surplus.retain(|(store, version), _| {
-            let mut wanted = wanted.iter();
-            wanted.any(|it| it.store == *store && it.meant.version == *version)
+            let mut required = required.iter();
+            required.any(|it| it.store == *store && it.map_version.version == *version)
         });
     }
 
-    fn note_were_live(&mut self, wanted: &[Wants]) {
-        let is_live = |was: &Wants| {
-            let mut live = wanted.iter().filter(|it| it.kind == Kind::Live);
-            live.any(|now| now.store == was.store && now.meant == was.meant)
+    fn track_former_live(&mut self, required: &[WantedVersion]) {
+        let is_live = |was: &WantedVersion| {
+            let mut live = required.iter().filter(|it| it.role == VersionRole::Live);
+            live.any(|now| now.store == was.store && now.map_version == was.map_version)
         };
-        let before = self.asked.0.iter().filter(|it| it.kind == Kind::Live);
+        let before = self
+            .processed
+            .0
+            .iter()
+            .filter(|it| it.role == VersionRole::Live);
         for was in before.filter(|was| !is_live(was)) {
-            let (store, meant) = (was.store.clone(), was.meant.clone());
-            self.were_live.push((store, meant, Instant::now()));
+            let (store, map_version) = (was.store.clone(), was.map_version.clone());
+            self.former_live.push((store, map_version, Instant::now()));
         }
-        self.were_live
-            .retain(|(_, _, since)| since.elapsed() < NAMED_MAX);
+        self.former_live
+            .retain(|(_, _, since)| since.elapsed() < FORMER_LIVE_MAX);
     }
 
     /// Removes the versions that are not in the map, and records the live ones on disk.
-    fn keep_folders(&self, view: &View, wanted: &[Wants]) {
+    fn sync_folders(&self, view: &View, required: &[WantedVersion]) {
         let stores = &self.shared.stores;
-        stores.drop_others(&view.map);
+        stores.drop_unlisted(&view.map);
         for (name, of_map) in view.map.stores() {
             let kept = || -> Result<(), Error> {
-                let store = stores.get_or_create_followed(name, view.map.cluster())?;
-                let meant = wanted.iter().filter(|it| it.store == *name);
-                let were_live = self.were_live.iter().filter(|(store, ..)| store == name);
-                let meant = meant
-                    .map(|it| &it.meant)
-                    .chain(were_live.map(|(_, meant, _)| meant));
-                let meant: Vec<map::Version> = meant.cloned().collect();
+                let store = stores.get_or_create_marked(name, view.map.cluster())?;
+                let map_version = required.iter().filter(|it| it.store == *name);
+                let former_live = self.former_live.iter().filter(|(store, ..)| store == name);
+                let map_version = map_version
+                    .map(|it| &it.map_version)
+                    .chain(former_live.map(|(_, map_version, _)| map_version));
+                let map_version: Vec<map::Version> = map_version.cloned().collect();
                 store.note_live(of_map.live.as_ref())?;
-                store.keep_only(&meant)
+                store.keep_only(&map_version)
             };
             if let Err(error) = kept() {
-                tracing::warn!(store = %name, %error, "the store's folder is not as the map says");
+                tracing::warn!(store = %name, %error, "the store's folder could not be synchronized with the cluster map");
             }
         }
     }
 
     /// Returns this node's progress with a version, and starts the next step.
-    fn see_to(&mut self, membership: &Membership, view: &View, wants: &Wants) -> Progress {
-        let key = (wants.store.clone(), wants.meant.version);
+    fn advance(
+        &mut self,
+        membership: &Membership,
+        view: &View,
+        wanted_version: &WantedVersion,
+    ) -> Progress {
+        let key = (
+            wanted_version.store.clone(),
+            wanted_version.map_version.version,
+        );
         let pulling = |(bytes, of_bytes)| Progress::Pulling { bytes, of_bytes };
         let running = self
             .pulls
             .values()
-            .filter(|it| matches!(it, Bringing::Runs { .. }))
+            .filter(|it| matches!(it, PullTask::Running { .. }))
             .count();
-        let mut times = 0;
+        let mut attempts = 0;
         match self.pulls.get(&key) {
-            Some(Bringing::Runs { pull, .. }) => return pulling(pull.bytes()),
-            Some(Bringing::Failed {
+            Some(PullTask::Running { pull, .. }) => return pulling(pull.bytes()),
+            Some(PullTask::Failed {
                 why,
-                times: before,
+                attempts: before,
                 at,
                 ..
             }) => {
-                let is_over = wants.kind == Kind::Pushed || at.elapsed() < again_after(*before);
-                if is_over {
+                let is_final = wanted_version.role == VersionRole::Pushed
+                    || at.elapsed() < retry_delay(*before);
+                if is_final {
                     return Progress::Failed { why: why.clone() };
                 }
-                times = *before;
+                attempts = *before;
             }
             None => {}
         }
-        let store = match self.shared.stores.get(wants.store.as_str()) {
+        let store = match self.shared.stores.get(wanted_version.store.as_str()) {
             Ok(store) => store,
-            Err(error) => return failed(&error),
+            Err(error) => return failed_progress(&error),
         };
-        if self.is_ready(&store, &key, wants) {
+        if self.is_ready(&store, &key, wanted_version) {
             self.pulls.remove(&key);
             return Progress::Ready {
-                digest: wants.meant.digest.clone(),
+                digest: wanted_version.map_version.digest.clone(),
             };
         }
         if running >= self.shared.pulls.running_max() {
             return pulling((0, 0));
         }
-        let standing = membership.standing();
-        let reports = standing.as_ref().map(|it| &*it.known.reports);
-        let order = wants.order(&self.shared, peers(&self.shared, view, reports, wants));
-        let digest = wants.meant.digest.clone();
-        let begun = Pull::of_cluster(&order).and_then(|pull| {
+        let health = membership.health();
+        let reports = health.as_ref().map(|it| &*it.state.reports);
+        let order = wanted_version.to_request(
+            &self.shared,
+            find_peers(&self.shared, view, reports, wanted_version),
+        );
+        let digest = wanted_version.map_version.digest.clone();
+        let started = Pull::for_cluster(&order).and_then(|pull| {
             let pull = Arc::new(pull);
             let (shared, its) = (self.shared.clone(), pull.clone());
             let ended = Arc::new(Mutex::new(None));
             let end = ended.clone();
-            let thread = spawn_low("larder-pull", move || {
+            let thread = spawn_low_priority("larder-pull", move || {
                 let what = format!("pull of version {} of store {}", order.version, order.store);
-                let result = contain(&what, || bring(&shared, &its, &order));
+                let result = contain(&what, || pull_partitions(&shared, &its, &order));
                 *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                shared.agent.up();
+                shared.agent.notify();
             });
             let thread = thread.map_err(|error| {
                 Error::Io(format!("cannot start a thread for the pull: {error}"))
             })?;
-            Ok(Bringing::Runs {
+            Ok(PullTask::Running {
                 pull,
                 thread,
                 ended,
                 digest,
-                times,
+                attempts,
             })
         });
-        match begun {
-            Ok(bringing) => {
-                self.pulls.insert(key, bringing);
+        match started {
+            Ok(task) => {
+                self.pulls.insert(key, task);
                 pulling((0, 0))
             }
-            Err(error) => failed(&error),
+            Err(error) => failed_progress(&error),
         }
     }
 
     /// Returns whether all required partitions are present. Surplus partitions are removed after a while.
-    fn is_ready(&mut self, store: &Store, key: &Key, wants: &Wants) -> bool {
-        let Some(version) = store.ready(&wants.meant) else {
+    fn is_ready(&mut self, store: &Store, key: &Key, wanted_version: &WantedVersion) -> bool {
+        let Some(version) = store.ready_version(&wanted_version.map_version) else {
             return false;
         };
-        let here = version.partitions_here();
+        let here = version.local_partitions();
         let count = version.manifest().partitions;
-        let wanted = Partitions::of_slots(wants.slots.iter().copied(), count);
-        if !here.includes(&wanted) {
+        let required = Partitions::of_slots(wanted_version.slots.iter().copied(), count);
+        if !here.includes(&required) {
             return false;
         }
-        let surplus = here.without(&wanted);
+        let surplus = here.without(&required);
         if surplus.is_empty() {
             self.surplus.remove(key);
             return true;
@@ -443,26 +464,26 @@ impl Agent {
             return true;
         }
         self.surplus.remove(key);
-        match drop_partitions(store, wants.meant.version, &wanted) {
+        match drop_partitions(store, wanted_version.map_version.version, &required) {
             Ok(()) => {
-                tracing::info!(store = %store.name, version = key.1.0, partitions = surplus.len(), "partitions whose slots are elsewhere were removed")
+                tracing::info!(store = %store.name, version = key.1.0, partitions = surplus.len(), "partitions of slots that moved to other nodes were removed")
             }
             Err(error) => {
-                tracing::warn!(store = %store.name, version = key.1.0, %error, "partitions whose slots are elsewhere were not removed")
+                tracing::warn!(store = %store.name, version = key.1.0, %error, "partitions of slots that moved to other nodes were not removed")
             }
         }
         true
     }
 }
 
-fn failed(error: &Error) -> Progress {
+fn failed_progress(error: &Error) -> Progress {
     Progress::Failed {
         why: format!("{}: {error}", error.code()),
     }
 }
 
 /// Doubles with every failure.
-fn again_after(times: u32) -> Duration {
-    let doubled = AGAIN_FIRST.saturating_mul(1 << times.saturating_sub(1).min(16));
-    doubled.min(AGAIN_MAX)
+fn retry_delay(attempts: u32) -> Duration {
+    let doubled = RETRY_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(16));
+    doubled.min(RETRY_MAX)
 }

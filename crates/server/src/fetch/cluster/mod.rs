@@ -6,15 +6,15 @@
 //!                  └── live, or the reason why not ◄── map ◄── controller ◄───────────────┘
 //! ```
 //!
-//! `push.rs` runs on the node that received the request, `agent.rs` on every node. `wanted.rs` derives a node's requirements from
-//! the map, and `partitions.rs` performs the pull. `stores/followed.rs` is the state that reads use.
+//! `push.rs` runs on the node that received the request, `agent.rs` on every node. `wanted_versions.rs` derives a node's requirements from
+//! the map, and `partitions.rs` performs the pull. `stores/cluster_map.rs` is the state that reads use.
 
 mod agent;
 mod partitions;
 pub(crate) mod push;
 pub(crate) mod status;
-mod wanted;
+mod wanted_versions;
 
 pub(crate) use agent::{AgentThread, Wake};
-pub(crate) use partitions::Order;
-pub(crate) use wanted::{http_root, place};
+pub(crate) use partitions::VersionRequest;
+pub(crate) use wanted_versions::{http_root, locate_peer};

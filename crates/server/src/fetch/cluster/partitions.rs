@@ -19,21 +19,21 @@ use larder_batch::{Manifest, Partitions, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_types::{StoreName, VersionId};
 
-use super::wanted::place;
+use super::wanted_versions::locate_peer;
 use crate::Shared;
 use crate::error::Error;
-use crate::fetch::download::{Download, Root, Unfit, Wanted};
-use crate::fetch::local::{self, Linked};
-use crate::fetch::pull::{drop_other_files, may_be_pulled, verify_fetched};
-use crate::fetch::{Pull, Stop, below, space, warm};
+use crate::fetch::download::{Download, Mismatch, Root, WantedSegment};
+use crate::fetch::local::{self, LinkedSegments};
+use crate::fetch::pull::{check_pullable, drop_other_files, verify_fetched};
+use crate::fetch::{Pull, Stop, base_sources, space, warm};
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
 /// The suffix of segments that are fetched into the folder of a kept version.
-const FETCHED: &str = ".pull";
+const FETCHED_SUFFIX: &str = ".pull";
 
 /// The parts of a version that must be present.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
+pub struct VersionRequest {
     pub store: StoreName,
     pub version: VersionId,
     /// The digest of the manifest.
@@ -59,25 +59,29 @@ pub struct Peer {
 ///
 /// # Errors
 /// The errors of a pull.
-pub fn bring(shared: &Arc<Shared>, pull: &Pull, order: &Order) -> Result<(), Error> {
+pub fn pull_partitions(
+    shared: &Arc<Shared>,
+    pull: &Pull,
+    order: &VersionRequest,
+) -> Result<(), Error> {
     let roots = roots(shared, order);
     let store = shared.stores.get_or_create(&order.store)?;
-    Steps {
+    PartitionPull {
         shared,
         pull,
         order,
         roots: &roots,
         store: &store,
     }
-    .all()
+    .run()
 }
 
 /// The places to pull from, the source first. A source that this node may not read is skipped if peers may have the version.
-fn roots(shared: &Shared, order: &Order) -> Vec<Result<Root, Error>> {
-    let source = shared.pulls.locate(&order.source).map(Root::of_all);
+fn roots(shared: &Shared, order: &VersionRequest) -> Vec<Result<Root, Error>> {
+    let source = shared.pulls.locate(&order.source).map(Root::for_all_slots);
     let peers = order.peers.iter().map(|peer| {
         Ok(Root {
-            place: place(shared, &peer.root)?,
+            place: locate_peer(shared, &peer.root)?,
             slots: peer.slots.clone(),
             layer: None,
         })
@@ -85,45 +89,45 @@ fn roots(shared: &Shared, order: &Order) -> Vec<Result<Root, Error>> {
     std::iter::once(source).chain(peers).collect()
 }
 
-struct Steps<'a> {
+struct PartitionPull<'a> {
     shared: &'a Arc<Shared>,
     pull: &'a Pull,
-    order: &'a Order,
+    order: &'a VersionRequest,
     roots: &'a [Result<Root, Error>],
     store: &'a Store,
 }
 
-impl Steps<'_> {
-    fn all(&self) -> Result<(), Error> {
+impl PartitionPull<'_> {
+    fn run(&self) -> Result<(), Error> {
         let id = self.order.version;
         self.pull.version.store(id.0, Relaxed);
         let kept = self.store.open_with_digest(id, &self.order.digest)?;
         let manifest = match &kept {
             Some(version) => version.manifest().clone(),
-            None => self.manifest()?,
+            None => self.load_manifest()?,
         };
-        let wanted = Partitions::of_slots(self.order.slots.iter().copied(), manifest.partitions);
+        let required = Partitions::of_slots(self.order.slots.iter().copied(), manifest.partitions);
         let here = kept
             .as_ref()
-            .map_or_else(Partitions::default, |version| version.partitions_here());
-        let lacking = wanted.without(&here);
+            .map_or_else(Partitions::default, |version| version.local_partitions());
+        let missing = required.without(&here);
         let of = |partitions: &Partitions| -> u64 {
             let entries = manifest.entries();
             let some = entries.filter(|entry| partitions.contains(entry.partition.0));
             some.map(|entry| entry.size_bytes).sum()
         };
-        self.pull.bytes_total.store(of(&lacking), Relaxed);
+        self.pull.bytes_total.store(of(&missing), Relaxed);
         match kept {
-            None => self.whole(&manifest, &wanted),
-            Some(_) if lacking.is_empty() => self.store.judge_unchecked(id),
+            None => self.pull_version(&manifest, &required),
+            Some(_) if missing.is_empty() => self.store.check_unchecked(id),
             Some(_) => {
-                self.store.judge_unchecked(id)?;
-                self.add(&manifest, &here, &lacking)
+                self.store.check_unchecked(id)?;
+                self.add_partitions(&manifest, &here, &missing)
             }
         }
     }
 
-    fn manifest(&self) -> Result<Manifest, Error> {
+    fn load_manifest(&self) -> Result<Manifest, Error> {
         let path = self.store.dir.pull_path(self.order.version);
         let fetched = files::read_regular(&path.join(Manifest::FILE)).ok();
         let fetched =
@@ -133,27 +137,33 @@ impl Steps<'_> {
         }
         let (store, digest) = (&self.order.store, &self.order.digest);
         self.with_download(|download| {
-            download.manifest(&|manifest| {
-                may_be_pulled(self.shared, manifest, store)?;
-                if manifest.digest == *digest { Ok(()) } else { Err(Unfit::Other(format!(
-                        "has digest {}, and the one that was pushed has {digest}: it is another version, or was changed since",
+            download.fetch_manifest(&|manifest| {
+                check_pullable(self.shared, manifest, store)?;
+                if manifest.digest == *digest { Ok(()) } else { Err(Mismatch::Other(format!(
+                        "has digest {}, and the pushed version has {digest}: it is another version, or it was changed",
                         manifest.digest
                     ))) }
             })
         })
     }
 
-    fn fetch(&self, manifest: &Manifest, wanted: &[Wanted<'_>]) -> Result<(), Error> {
-        let below = below::find(self.shared, self.pull, manifest, &self.order.source, wanted)?;
+    fn fetch(&self, manifest: &Manifest, segments: &[WantedSegment<'_>]) -> Result<(), Error> {
+        let base = base_sources::find_base_sources(
+            self.shared,
+            self.pull,
+            manifest,
+            &self.order.source,
+            segments,
+        )?;
         let fetched = self.with_download(|download| {
-            let roots = [download.roots, &below.roots].concat();
+            let roots = [download.roots, &base.roots].concat();
             Download {
                 roots: &roots,
                 ..download
             }
-            .segments(wanted)
+            .fetch_segments(segments)
         });
-        fetched.map_err(|error| below.explain(error))
+        fetched.map_err(|error| base.explain(error))
     }
 
     /// If a source may not be read and no other node has the version, returns the source's error.
@@ -174,17 +184,17 @@ impl Steps<'_> {
     }
 
     /// Pulls a version that is not present.
-    fn whole(&self, manifest: &Manifest, wanted: &Partitions) -> Result<(), Error> {
+    fn pull_version(&self, manifest: &Manifest, required: &Partitions) -> Result<(), Error> {
         let (id, store) = (self.order.version, self.store);
         let folder = store.dir.begin_pull(id)?;
-        let fetched = self.fetch_whole(&folder, manifest, wanted);
-        if !self.is_to_be_resumed(&fetched) {
+        let fetched = self.fetch_version(&folder, manifest, required);
+        if !self.can_resume(&fetched) {
             store.dir.remove_pull(id)?;
         }
         let linked = fetched?;
         fault_point("pull.fetched");
         // The folder in its place belongs to another version with this number.
-        store.forget_other(id)?;
+        store.remove_stale(id)?;
         store.dir.publish(id)?;
         fault_point("pull.published");
         let ready = self.prepare(id, &linked);
@@ -197,22 +207,25 @@ impl Steps<'_> {
         ready
     }
 
-    fn fetch_whole(
+    fn fetch_version(
         &self,
         folder: &Path,
         manifest: &Manifest,
         partitions: &Partitions,
-    ) -> Result<Linked, Error> {
+    ) -> Result<LinkedSegments, Error> {
         drop_other_files(folder, manifest)?;
-        let wanted = Wanted::of(manifest, partitions, folder, "");
-        let (wanted, linked) = local::link(self.store, self.pull, wanted)?;
-        space::reserve(folder, &wanted)?;
+        let segments = WantedSegment::of(manifest, partitions, folder, "");
+        let (segments, linked) = local::link_local_segments(self.store, self.pull, segments)?;
+        space::reserve(folder, &segments)?;
         self.record().write(folder)?;
-        unchecked::mark(folder, &self.order.gates.clone().unwrap_or_else(passed))?;
+        unchecked::mark(
+            folder,
+            &self.order.gates.clone().unwrap_or_else(passed_gates),
+        )?;
         let path = folder.join(Manifest::FILE);
         std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
         fault_point("pull.reserved");
-        self.fetch(manifest, &wanted)?;
+        self.fetch(manifest, &segments)?;
         // An interrupted pull may have had other slots.
         partitions.keep_only(folder, manifest)?;
         Ok(linked)
@@ -225,7 +238,7 @@ impl Steps<'_> {
         }
     }
 
-    fn is_to_be_resumed<T>(&self, result: &Result<T, Error>) -> bool {
+    fn can_resume<T>(&self, result: &Result<T, Error>) -> bool {
         match result {
             Ok(_) | Err(Error::Source { .. }) => true,
             Err(Error::Cancelled) => self.pull.stopped() == Some(Stop::Shutdown),
@@ -234,20 +247,20 @@ impl Steps<'_> {
     }
 
     /// Opens, verifies, checks and warms the published version, and adds it to the store.
-    fn prepare(&self, id: VersionId, linked: &Linked) -> Result<(), Error> {
+    fn prepare(&self, id: VersionId, linked: &LinkedSegments) -> Result<(), Error> {
         self.pull.enter(PullState::Verifying);
         let path = self.store.dir.version_path(id);
         let version = Version::open(&path)?;
-        let go_on = || self.pull.stopped().is_none();
+        let should_continue = || self.pull.stopped().is_none();
         verify_fetched(self.shared, self.pull, &version, linked)?;
         self.pull.check_cancelled()?;
         if let Some(gates) = &self.order.gates {
             let live = self.store.live();
             let live = live.as_ref().map(|(id, version)| (*id, &**version));
             let program = self.shared.stores.program();
-            let judged = gates::check(gates, program, &version, live, &go_on);
+            let verdict = gates::check(gates, program, &version, live, &should_continue);
             self.pull.check_cancelled()?;
-            judged?;
+            verdict?;
         }
         self.warm(&version)?;
         unchecked::clear(&path)?;
@@ -258,48 +271,49 @@ impl Steps<'_> {
 
     fn warm(&self, version: &Version) -> Result<(), Error> {
         self.pull.enter(PullState::Warming);
-        let go_on = || self.pull.stopped().is_none();
-        warm::warm_new(self.shared, version, &go_on);
-        warm::warm_hot_keys(self.shared, &self.store.name, version, &go_on);
+        let should_continue = || self.pull.stopped().is_none();
+        warm::warm_new(self.shared, version, &should_continue);
+        warm::warm_hot_keys(self.shared, &self.store.name, version, &should_continue);
         version.refresh_residency();
         self.pull.check_cancelled()
     }
 
     /// Adds partitions to a kept version.
-    fn add(
+    fn add_partitions(
         &self,
         manifest: &Manifest,
         here: &Partitions,
-        lacking: &Partitions,
+        missing: &Partitions,
     ) -> Result<(), Error> {
         let id = self.order.version;
         let folder = self.store.dir.version_path(id);
-        let wanted = || Wanted::of(manifest, lacking, &folder, FETCHED);
-        let (fetching, _) = local::link(self.store, self.pull, wanted())?;
+        let segments = || WantedSegment::of(manifest, missing, &folder, FETCHED_SUFFIX);
+        let (fetching, _) = local::link_local_segments(self.store, self.pull, segments())?;
         let fetched =
             space::reserve(&folder, &fetching).and_then(|()| self.fetch(manifest, &fetching));
-        let wanted = wanted();
-        if !self.is_to_be_resumed(&fetched) {
-            for segment in &wanted {
+        let segments = segments();
+        if !self.can_resume(&fetched) {
+            for segment in &segments {
                 let _ = std::fs::remove_file(&segment.path);
             }
         }
         fetched?;
-        for Wanted { entry, path, .. } in &wanted {
+        for WantedSegment { entry, path, .. } in &segments {
             files::sync_file(path)?;
             let to = folder.join(&entry.file);
             std::fs::rename(path, &to).map_err(Error::io("rename to its place", &to))?;
         }
         files::sync_folder(&folder)?;
         // After a crash, the server verifies all of the version at its next start.
-        unchecked::mark_kept(&folder, &passed())?;
-        here.with(lacking).write(&folder)?;
+        unchecked::mark_kept(&folder, &passed_gates())?;
+        here.with(missing).write(&folder)?;
         fault_point("pull.added");
         self.pull.enter(PullState::Verifying);
         let version = Version::open(&folder)?;
-        let go_on = || self.pull.stopped().is_none();
+        let should_continue = || self.pull.stopped().is_none();
         let pace = self.shared.pulls.throttle.pace();
-        let verified = version.verify_partitions(lacking, &|done| pace.reached(done, &go_on));
+        let verified =
+            version.verify_partitions(missing, &|done| pace.advance_to(done, &should_continue));
         if let Err(error) = verified {
             here.keep_only(&folder, manifest)?;
             unchecked::clear(&folder)?;
@@ -312,7 +326,7 @@ impl Steps<'_> {
 }
 
 /// The gates of a version that has already passed its own.
-fn passed() -> Gates {
+fn passed_gates() -> Gates {
     Gates {
         allow_empty: true,
         ..Gates::default()
@@ -324,7 +338,7 @@ fn passed() -> Gates {
 /// # Errors
 /// [`Error::Io`], [`Error::Corrupted`]. The partitions may then remain on disk, but are not reported.
 pub fn drop_partitions(store: &Store, id: VersionId, keep: &Partitions) -> Result<(), Error> {
-    let (_, version) = store.version(Some(larder_types::WhichVersion::Number(id)))?;
+    let (_, version) = store.version(Some(larder_types::VersionSelector::Number(id)))?;
     let folder = store.dir.version_path(id);
     keep.keep_only(&folder, version.manifest())?;
     let left = Version::open(&folder)?;

@@ -5,7 +5,7 @@ use larder_cluster::map::{self, Store};
 use larder_protocol::http::{PullState, PullStatus, StoreStatus, VersionStatus};
 use larder_types::{StoreName, VersionId};
 
-use super::push::nodes;
+use super::push::node_progress;
 use crate::Shared;
 use crate::cluster::View;
 use crate::error::Error;
@@ -22,7 +22,11 @@ pub fn list(shared: &Shared, membership: &Membership) -> Vec<StoreStatus> {
 
 /// # Errors
 /// [`Error::NoSuchStore`].
-pub fn one(shared: &Shared, membership: &Membership, name: &str) -> Result<StoreStatus, Error> {
+pub fn find_status(
+    shared: &Shared,
+    membership: &Membership,
+    name: &str,
+) -> Result<StoreStatus, Error> {
     let view = membership.view();
     let known = name.parse::<StoreName>().ok();
     let known = known.and_then(|name| Some((view.map.stores().get(&name)?.clone(), name)));
@@ -46,31 +50,31 @@ fn status(
         .map(|version| {
             let mut known = here.iter().filter(|it| it.version == version.version.0);
             let known = known.find(|it| it.digest == version.digest).cloned();
-            let mut status = known.unwrap_or_else(|| elsewhere(version));
+            let mut status = known.unwrap_or_else(|| remote_status(version));
             status.live = live == Some(version.version);
             status
         })
         .collect();
     versions.sort_by_key(|it| std::cmp::Reverse(it.version));
-    let pushed = store.push.as_ref().map(|push| {
+    let push_status = store.push.as_ref().map(|push| {
         let version = push.version.version;
-        let asked_here = shared
+        let local_pull = shared
             .pulls
             .running(name)
             .filter(|it| it.version == version.0);
-        asked_here.unwrap_or_else(|| pushed(membership, view, name, version, &push.version))
+        local_pull.unwrap_or_else(|| push_status(membership, view, name, version, &push.version))
     });
     StoreStatus {
         name: name.clone(),
         live: live.map(|id| id.0),
         previous: store.kept.first().map(|it| it.version.0),
         versions,
-        pull: pushed,
+        pull: push_status,
     }
 }
 
 /// The status of a version that is not present on this node.
-fn elsewhere(version: &map::Version) -> VersionStatus {
+fn remote_status(version: &map::Version) -> VersionStatus {
     VersionStatus {
         version: version.version.0,
         live: false,
@@ -81,8 +85,8 @@ fn elsewhere(version: &map::Version) -> VersionStatus {
         partitions: 0,
         layers: 0,
         compression: String::new(),
-        source: Some(shown(&version.source)),
-        pulled_from: Some(shown(&version.source)),
+        source: Some(redact_source(&version.source)),
+        pulled_from: Some(redact_source(&version.source)),
         pulled_at: None,
         resident_bytes: None,
         digest: version.digest.clone(),
@@ -93,24 +97,24 @@ fn elsewhere(version: &map::Version) -> VersionStatus {
 }
 
 /// Returns a source without its credentials.
-fn shown(source: &str) -> String {
+fn redact_source(source: &str) -> String {
     larder_remote::Location::parse(source).map_or_else(|_| String::new(), |it| it.to_string())
 }
 
 /// The status of a push that another node received.
-fn pushed(
+fn push_status(
     membership: &Membership,
     view: &View,
     name: &StoreName,
     version: VersionId,
-    meant: &map::Version,
+    map_version: &map::Version,
 ) -> PullStatus {
-    let nodes = nodes(membership, &view.map, name, version);
+    let nodes = node_progress(membership, &view.map, name, version);
     PullStatus {
         id: format!("{name}-{version}"),
         store: name.clone(),
         version: version.0,
-        source: shown(&meant.source),
+        source: redact_source(&map_version.source),
         state: PullState::Fetching,
         bytes_done: nodes.iter().map(|it| it.bytes_done).sum(),
         bytes_total: nodes.iter().map(|it| it.bytes_total).sum(),

@@ -4,15 +4,15 @@ use larder_protocol::commands::{self, COMMANDS, Keys, OwnedCommand, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 
-use super::super::state::State;
-use super::pair;
+use super::super::state::ConnectionState;
+use super::encode_pair;
 use crate::error::Refusal;
 use crate::glob::Glob;
 
-pub(in crate::resp) fn command(state: &mut State, request: Request<'_>) {
+pub(in crate::resp) fn command(state: &mut ConnectionState, request: Request<'_>) {
     if request.len() > 2 + COMMANDS.len() && !request.arg(1).eq_ignore_ascii_case(b"GETKEYS") {
         let message = format!(
-            "more names than there are commands, which are {}",
+            "the request lists more names than the {} commands that exist",
             COMMANDS.len()
         );
         return state.error(Code::BadRequest, &message);
@@ -94,7 +94,7 @@ fn module_of(name: &str) -> Option<&str> {
 }
 
 /// COMMAND LIST: returns the names of the commands and subcommands that match a filter.
-fn list(state: &mut State, request: Request<'_>) {
+fn list(state: &mut ConnectionState, request: Request<'_>) {
     let filter = match Filter::parse(request) {
         Ok(filter) => filter,
         Err(refusal) => return state.refuse(refusal),
@@ -168,24 +168,24 @@ fn command_row(
 fn command_docs(encoder: &mut Encoder<'_>, command: &Spec) {
     encoder.text(&command.name.to_ascii_lowercase());
     encoder.map(if command.subcommands.is_empty() { 4 } else { 5 });
-    pair(encoder, "summary", command.summary);
-    pair(encoder, "since", command.since);
-    pair(encoder, "group", command.group.redis_name());
-    pair(encoder, "complexity", command.complexity);
+    encode_pair(encoder, "summary", command.summary);
+    encode_pair(encoder, "since", command.since);
+    encode_pair(encoder, "group", command.group.redis_name());
+    encode_pair(encoder, "complexity", command.complexity);
     if !command.subcommands.is_empty() {
         encoder.text("subcommands");
         encoder.map(command.subcommands.len());
         for sub in command.subcommands {
             encoder.text(&format!("{}|{}", command.name, sub.name).to_ascii_lowercase());
             encoder.map(2);
-            pair(encoder, "summary", sub.summary);
-            pair(encoder, "group", command.group.redis_name());
+            encode_pair(encoder, "summary", sub.summary);
+            encode_pair(encoder, "group", command.group.redis_name());
         }
     }
 }
 
 /// Executes `COMMAND GETKEYS command argument ...`.
-fn get_keys(state: &mut State, request: Request<'_>) {
+fn get_keys(state: &mut ConnectionState, request: Request<'_>) {
     let Some(command) = commands::find(request.arg(2)) else {
         return state.error(Code::BadRequest, "Invalid command specified");
     };

@@ -4,8 +4,8 @@
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::state::State;
-use super::pair;
+use super::super::state::ConnectionState;
+use super::encode_pair;
 use crate::glob::Glob;
 
 /// The only setting that CONFIG SET changes, until the server restarts.
@@ -14,7 +14,7 @@ const EVENTS: &[u8] = b"notify-keyspace-events";
 /// Maximum number of patterns of one CONFIG GET.
 const PATTERNS_MAX: usize = 1024;
 
-pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
+pub(in crate::resp) fn config(state: &mut ConnectionState, request: Request<'_>) {
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"GET" => {}
         b"SET" if request.len() == 4 && request.arg(2).eq_ignore_ascii_case(EVENTS) => {
@@ -29,7 +29,7 @@ pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
         b"SET" => {
             return state.error(
                 Code::BadRequest,
-                "CONFIG SET is not supported; change larder.toml and restart, or PATCH /v1/settings for what may change while the server runs",
+                "CONFIG SET is not supported; change larder.toml and restart, or use PATCH /v1/settings for the settings that may change at run time",
             );
         }
         b"RESETSTAT" => {
@@ -56,17 +56,20 @@ pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
         }
         Err(refusal) => return state.refuse(refusal),
     };
-    let wanted = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
-    let found: Vec<&(&str, String)> = settings.iter().filter(|(name, _)| wanted(name)).collect();
+    let matches_any = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
+    let found: Vec<&(&str, String)> = settings
+        .iter()
+        .filter(|(name, _)| matches_any(name))
+        .collect();
     let mut encoder = state.encoder();
     encoder.map(found.len());
     found
         .into_iter()
-        .for_each(|(name, value)| pair(&mut encoder, name, value));
+        .for_each(|(name, value)| encode_pair(&mut encoder, name, value));
 }
 
 /// Returns the settings that monitoring tools and client libraries read, under their Redis names.
-fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
+fn redis_settings(state: &ConnectionState) -> Vec<(&'static str, String)> {
     let core = &state.core;
     let config = &core.shared.config;
     let threshold_us = core.shared.settings.in_force().slowlog_threshold_us;
@@ -79,7 +82,10 @@ fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
             core.shared.descriptors.resp_connections().to_string(),
         ),
         ("maxmemory", "0".to_owned()),
-        ("maxmemory-clients", core.clients.limits.all.to_string()),
+        (
+            "maxmemory-clients",
+            core.clients.limits.total_bytes.to_string(),
+        ),
         ("maxmemory-policy", "noeviction".to_owned()),
         (
             "notify-keyspace-events",

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use larder_protocol::resp::Request;
 
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use crate::Shared;
 use crate::catalog::{Cause, Snapshot};
 use crate::clients::Client;
@@ -13,7 +13,7 @@ use crate::clients::Client;
 /// The Redis version whose behavior larder follows. Some clients select their protocol by it.
 pub(in crate::resp) const REDIS_VERSION: &str = "7.4.0";
 
-type Section = fn(&State, &Snapshot) -> String;
+type Section = fn(&ConnectionState, &Snapshot) -> String;
 
 const SECTIONS: &[(&str, Section)] = &[
     ("server", info_server),
@@ -43,12 +43,16 @@ const SECTIONS: &[(&str, Section)] = &[
 /// Sections shown only on request, or with `all` and `everything`.
 const EXTRA: [&str; 2] = ["commandstats", "latencystats"];
 
-pub(in crate::resp) fn info(state: &mut State, snapshot: &Snapshot, request: Request<'_>) {
-    let asked = Asked::of(request);
-    state.core.tables.publish_figures();
+pub(in crate::resp) fn info(
+    state: &mut ConnectionState,
+    snapshot: &Snapshot,
+    request: Request<'_>,
+) {
+    let filter = SectionFilter::of(request);
+    state.core.tables.publish_stats();
     let mut text = String::new();
     for (name, section) in SECTIONS {
-        if asked.has(name) {
+        if filter.includes(name) {
             add_section(&mut text, name, &section(state, snapshot));
         }
     }
@@ -61,7 +65,7 @@ pub(in crate::resp) fn info_while_loading(
     client: &Client,
     request: Request<'_>,
 ) -> String {
-    let asked = Asked::of(request);
+    let filter = SectionFilter::of(request);
     let loading = &shared.loading;
     let (bytes, bytes_total) = loading.bytes();
     let persistence = lines(&[
@@ -70,7 +74,7 @@ pub(in crate::resp) fn info_while_loading(
         ("loading_total_bytes", &bytes_total),
         ("loading_loaded_bytes", &bytes),
         ("loading_loaded_perc", &loading.percent()),
-        ("larder_loading", &loading.in_words().unwrap_or_default()),
+        ("larder_loading", &loading.describe().unwrap_or_default()),
         ("rdb_changes_since_last_save", &0),
         ("aof_enabled", &0),
     ]);
@@ -80,7 +84,7 @@ pub(in crate::resp) fn info_while_loading(
         ("persistence", persistence),
         ("replication", REPLICATION.to_owned()),
     ] {
-        if asked.has(name) {
+        if filter.includes(name) {
             add_section(&mut text, name, &section);
         }
     }
@@ -90,22 +94,22 @@ pub(in crate::resp) fn info_while_loading(
 const REPLICATION: &str = "role:master\r\nconnected_slaves:0\r\n";
 
 /// The sections requested from INFO, in lower case. If empty, the default sections are shown.
-struct Asked(Vec<String>);
+struct SectionFilter(Vec<String>);
 
-impl Asked {
-    fn of(request: Request<'_>) -> Asked {
+impl SectionFilter {
+    fn of(request: Request<'_>) -> SectionFilter {
         let names = request.args().skip(1);
-        Asked(
+        SectionFilter(
             names
                 .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
                 .collect(),
         )
     }
 
-    fn has(&self, name: &str) -> bool {
-        let names = |wanted: &str| self.0.iter().any(|asked| asked == wanted);
-        let default = (self.0.is_empty() || names("default")) && !EXTRA.contains(&name);
-        default || names(name) || names("all") || names("everything")
+    fn includes(&self, name: &str) -> bool {
+        let lists = |section: &str| self.0.iter().any(|listed| listed == section);
+        let default = (self.0.is_empty() || lists("default")) && !EXTRA.contains(&name);
+        default || lists(name) || lists("all") || lists("everything")
     }
 }
 
@@ -124,7 +128,7 @@ fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
 }
 
 /// Reports the limits and the resource use of background work on stores.
-fn info_background(state: &State, _: &Snapshot) -> String {
+fn info_background(state: &ConnectionState, _: &Snapshot) -> String {
     let throttle = &state.core.shared.pulls.throttle;
     let (budget, local) = (throttle.figures(), throttle.local_figures());
     let passed_bytes = budget.passed_bytes + local.passed_bytes;
@@ -144,7 +148,7 @@ fn info_background(state: &State, _: &Snapshot) -> String {
     ])
 }
 
-fn info_cluster(state: &State, _: &Snapshot) -> String {
+fn info_cluster(state: &ConnectionState, _: &Snapshot) -> String {
     let Some(membership) = &state.core.shared.membership else {
         return lines(&[("cluster_enabled", &0)]);
     };
@@ -155,45 +159,51 @@ fn info_cluster(state: &State, _: &Snapshot) -> String {
         ("cluster_name", &view.map.cluster()),
         ("cluster_epoch", &view.map.epoch()),
         ("cluster_node", &own.map_or("", |it| it.name().as_str())),
-        ("cluster_state", &own.map_or("absent", |it| it.shown())),
+        (
+            "cluster_state",
+            &own.map_or("absent", |it| it.display_state()),
+        ),
     ]);
-    if let Some(standing) = membership.standing() {
-        let leader = standing.known.leader.as_ref();
+    if let Some(health) = membership.health() {
+        let leader = health.state.leader.as_ref();
         let one_line = |text: Option<String>| text.unwrap_or_default().replace(['\r', '\n'], " ");
         text += &lines(&[
             ("cluster_controller", &leader.map_or("", |it| &it.name)),
-            ("cluster_lease_left_ms", &standing.lease_left_ms(&view)),
-            ("cluster_missing", &one_line(standing.missing(&view))),
-            ("cluster_etcd_trouble", &one_line(standing.trouble(&view))),
+            ("cluster_lease_left_ms", &health.lease_left_ms(&view)),
+            ("cluster_missing", &one_line(health.readiness_error(&view))),
+            (
+                "cluster_etcd_trouble",
+                &one_line(health.etcd_warning(&view)),
+            ),
             (
                 "cluster_unreached",
-                &one_line(Some(standing.unreached(&view).join("; "))),
+                &one_line(Some(health.describe_unreached(&view).join("; "))),
             ),
-            ("cluster_blocked", &standing.known.blocked.len()),
+            ("cluster_blocked", &health.state.blocked.len()),
             ("cluster_etcd_requests", &membership.etcd_requests()),
         ]);
-        let (replicas, figures) = (view.replicas(), state.core.shared.tables.figures());
+        let (replicas, figures) = (view.replicas(), state.core.shared.tables.stats());
         let figures = figures.replication;
         text += &lines(&[
             ("cluster_slots_owned", &view.slots_owned()),
             ("cluster_replicas_in_sync", &replicas.in_sync),
             ("cluster_replicas_filling", &replicas.filling),
-            ("cluster_replicas_lacking", &replicas.lacking),
+            ("cluster_replicas_lacking", &replicas.missing),
             ("cluster_replicas_filled", &figures.filled),
-            ("cluster_fillings_begun_anew", &figures.begun_anew),
+            ("cluster_fillings_begun_anew", &figures.fill_restarts),
             ("cluster_unacknowledged_changes", &figures.unacknowledged),
             (
                 "cluster_unacknowledged_bytes",
                 &figures.unacknowledged_bytes,
             ),
             ("cluster_acknowledgements", &figures.acknowledged),
-            ("cluster_acknowledgement_ms", &figures.waited_ms),
+            ("cluster_acknowledgement_ms", &figures.latency_sum_ms),
         ]);
     }
     text
 }
 
-fn info_server(state: &State, _: &Snapshot) -> String {
+fn info_server(state: &ConnectionState, _: &Snapshot) -> String {
     server_lines(&state.core.shared, &state.client)
 }
 
@@ -216,7 +226,7 @@ fn server_lines(shared: &Shared, client: &Client) -> String {
     ])
 }
 
-fn info_clients(state: &State, _: &Snapshot) -> String {
+fn info_clients(state: &ConnectionState, _: &Snapshot) -> String {
     let figures = &state.core.clients.figures;
     lines(&[
         ("connected_clients", &state.core.clients.len()),
@@ -233,7 +243,7 @@ fn info_clients(state: &State, _: &Snapshot) -> String {
     ])
 }
 
-fn info_memory(state: &State, snapshot: &Snapshot) -> String {
+fn info_memory(state: &ConnectionState, snapshot: &Snapshot) -> String {
     let index: usize = snapshot
         .iter()
         .map(|live| live.version.index_memory_bytes())
@@ -254,8 +264,11 @@ fn info_memory(state: &State, snapshot: &Snapshot) -> String {
             "mem_clients_normal",
             &state.core.clients.figures.memory_bytes.load(Relaxed),
         ),
-        ("maxmemory_clients", &state.core.clients.limits.all),
-        ("maxmemory_client", &state.core.clients.limits.each),
+        ("maxmemory_clients", &state.core.clients.limits.total_bytes),
+        (
+            "maxmemory_client",
+            &state.core.clients.limits.per_client_bytes,
+        ),
     ])
 }
 
@@ -269,7 +282,7 @@ fn resident_set_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-fn info_stats(state: &State, _: &Snapshot) -> String {
+fn info_stats(state: &ConnectionState, _: &Snapshot) -> String {
     let figures = &state.core.clients.figures;
     let all = state.core.shared.stats.since_reset();
     let keys: u64 = all.series.iter().map(|series| series.keys).sum();
@@ -286,18 +299,18 @@ fn info_stats(state: &State, _: &Snapshot) -> String {
         ("total_error_replies", &errors),
         (
             "acl_access_denied_auth",
-            &state.core.shared.guesses.wrong.load(Relaxed),
+            &state.core.shared.guess_limiter.wrong.load(Relaxed),
         ),
         (
             "passwords_not_looked_at",
-            &state.core.shared.guesses.refused.load(Relaxed),
+            &state.core.shared.guess_limiter.refused.load(Relaxed),
         ),
         ("protocol_errors", &all.protocol_errors),
         ("http_refused", &all.http_refused),
         ("disk_reads", &all.disk_reads),
         ("expired_keys", &0),
         ("evicted_keys", &0),
-        ("evicted_clients", &figures.closed_for_others.load(Relaxed)),
+        ("evicted_clients", &figures.closed_evicted.load(Relaxed)),
         (
             "tracking_total_keys",
             &state.core.shared.tables.tracking.keys(),
@@ -312,13 +325,13 @@ fn info_stats(state: &State, _: &Snapshot) -> String {
         ),
         (
             "client_answer_lost_disconnections",
-            &figures.closed_answer_lost.load(Relaxed),
+            &figures.closed_reply_lost.load(Relaxed),
         ),
     ])
 }
 
 /// Reports the processor time of the complete process, in seconds.
-fn info_cpu(_: &State, _: &Snapshot) -> String {
+fn info_cpu(_: &ConnectionState, _: &Snapshot) -> String {
     let [user, system, children_user, children_system] = cpu_seconds().unwrap_or_default();
     format!(
         "used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\nused_cpu_sys_children:{children_system:.6}\r\n\
@@ -339,14 +352,14 @@ fn cpu_seconds() -> Option<[f64; 4]> {
     Some([next()?, next()?, next()?, next()?])
 }
 
-fn info_errorstats(state: &State, _: &Snapshot) -> String {
+fn info_errorstats(state: &ConnectionState, _: &Snapshot) -> String {
     let counts = state.core.shared.stats.since_reset().error_replies;
     counts.iter().fold(String::new(), |text, (prefix, count)| {
         text + &format!("errorstat_{prefix}:count={count}\r\n")
     })
 }
 
-fn info_stores(_: &State, snapshot: &Snapshot) -> String {
+fn info_stores(_: &ConnectionState, snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for live in snapshot.iter() {
         let manifest = live.version.manifest();
@@ -377,8 +390,8 @@ fn info_stores(_: &State, snapshot: &Snapshot) -> String {
     text
 }
 
-fn info_tables(state: &State, _: &Snapshot) -> String {
-    let figures = state.core.shared.tables.figures();
+fn info_tables(state: &ConnectionState, _: &Snapshot) -> String {
+    let figures = state.core.shared.tables.stats();
     let config = &state.core.shared.config.tables;
     let writes = match state.core.shared.tables.refusal() {
         None => "ok".to_owned(),
@@ -395,7 +408,7 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         ("tables_values_on_disk_bytes", &figures.disk.used_bytes),
         ("tables_value_file_bytes", &figures.disk.file_bytes),
         ("tables_values_disk_refused", &figures.disk.refused),
-        ("tables_visited_at_once", &figures.visited_at_once),
+        ("tables_visited_at_once", &figures.visited_per_step_max),
         ("tables_fsync", &config.fsync),
         ("tables_log_bytes", &figures.log_bytes),
         ("tables_snapshot_bytes", &figures.snapshot_bytes),
@@ -411,7 +424,7 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
     text
 }
 
-fn info_postgres(state: &State, _: &Snapshot) -> String {
+fn info_postgres(state: &ConnectionState, _: &Snapshot) -> String {
     let Some(postgres) = &state.core.shared.postgres else {
         return "postgres_state:not configured\r\n".to_owned();
     };
@@ -440,8 +453,8 @@ fn info_postgres(state: &State, _: &Snapshot) -> String {
     text
 }
 
-fn info_joins(state: &State, _: &Snapshot) -> String {
-    let joins = state.core.shared.tables.figures().joins;
+fn info_joins(state: &ConnectionState, _: &Snapshot) -> String {
+    let joins = state.core.shared.tables.stats().joins;
     named_lines("join", joins, |join| {
         let figures = format!(
             "rows={},ranges={},filled={},evicted={},left_out={},updaters={},memory_bytes={}",
@@ -457,32 +470,32 @@ fn info_joins(state: &State, _: &Snapshot) -> String {
     })
 }
 
-fn info_spaces(state: &State, _: &Snapshot) -> String {
-    let spaces = state.core.shared.tables.figures().spaces;
+fn info_spaces(state: &ConnectionState, _: &Snapshot) -> String {
+    let spaces = state.core.shared.tables.stats().spaces;
     named_lines("space", spaces, |space| {
         let figures = format!(
             "objects={},memory_bytes={},failures={},left={}",
-            space.objects, space.memory_bytes, space.failures, space.left,
+            space.objects, space.memory_bytes, space.failures, space.unindexed,
         );
         (space.name, figures)
     })
 }
 
-/// Appends a line for each user-named item. `told` returns its name and its values.
+/// Appends a line for each user-named item. `describe` returns its name and its values.
 fn named_lines<T>(
     what: &str,
     all: impl IntoIterator<Item = T>,
-    told: impl Fn(T) -> (String, String),
+    describe: impl Fn(T) -> (String, String),
 ) -> String {
     let mut text = String::new();
-    for (name, figures) in all.into_iter().map(told) {
+    for (name, figures) in all.into_iter().map(describe) {
         let name = name.replace(char::is_control, "?");
         let _ = write!(text, "{what}_{name}:{figures}\r\n");
     }
     text
 }
 
-fn info_commandstats(state: &State, _: &Snapshot) -> String {
+fn info_commandstats(state: &ConnectionState, _: &Snapshot) -> String {
     let mut text = String::new();
     for series in state.core.shared.stats.since_reset().by_command() {
         let (calls, us) = (series.calls(), series.total_ns as f64 / 1000.0);
@@ -498,7 +511,7 @@ fn info_commandstats(state: &State, _: &Snapshot) -> String {
     text
 }
 
-fn info_latencystats(state: &State, _: &Snapshot) -> String {
+fn info_latencystats(state: &ConnectionState, _: &Snapshot) -> String {
     let mut text = String::new();
     for series in state.core.shared.stats.since_reset().by_command() {
         let us = |quantile: f64| series.quantile_ns(quantile) as f64 / 1000.0;
@@ -516,13 +529,13 @@ fn info_latencystats(state: &State, _: &Snapshot) -> String {
 
 /// Reports the fields that monitoring tools read of Redis's search module, and the most work of a search in one turn of
 /// this core.
-fn info_search(state: &State, _: &Snapshot) -> String {
+fn info_search(state: &ConnectionState, _: &Snapshot) -> String {
     let tables = &state.core.shared.tables;
-    let spaces = tables.figures().spaces;
+    let spaces = tables.stats().spaces;
     let memory: u64 = spaces.iter().map(|it| it.memory_bytes).sum();
     let documents: u64 = spaces.iter().map(|it| it.objects).sum();
     let failures: u64 = spaces.iter().map(|it| it.failures).sum();
-    let indexing = spaces.iter().filter(|it| it.left > 0).count();
+    let indexing = spaces.iter().filter(|it| it.unindexed > 0).count();
     lines(&[
         ("search_number_of_indexes", &spaces.len()),
         (
@@ -544,12 +557,12 @@ fn info_search(state: &State, _: &Snapshot) -> String {
     ])
 }
 
-fn info_keyspace(state: &State, snapshot: &Snapshot) -> String {
+fn info_keyspace(state: &ConnectionState, snapshot: &Snapshot) -> String {
     let records: u64 = snapshot
         .iter()
         .map(|live| live.version.manifest().record_count)
         .sum();
-    let figures = state.core.shared.tables.figures();
+    let figures = state.core.shared.tables.stats();
     let records = records + figures.rows;
     if records == 0 {
         String::new()

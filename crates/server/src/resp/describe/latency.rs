@@ -4,10 +4,10 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::super::dispatch::{integer, not_an_integer};
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use crate::stats::SeriesSnapshot;
 
-pub(in crate::resp) fn latency(state: &mut State, request: Request<'_>) {
+pub(in crate::resp) fn latency(state: &mut ConnectionState, request: Request<'_>) {
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"HISTOGRAM" => latency_histogram(state, request),
         b"RESET" => state.encoder().integer(0),
@@ -18,8 +18,8 @@ pub(in crate::resp) fn latency(state: &mut State, request: Request<'_>) {
     }
 }
 
-fn latency_histogram(state: &mut State, request: Request<'_>) {
-    let wanted = |series: &SeriesSnapshot| {
+fn latency_histogram(state: &mut ConnectionState, request: Request<'_>) {
+    let is_selected = |series: &SeriesSnapshot| {
         request.len() == 2
             || request
                 .args()
@@ -27,7 +27,7 @@ fn latency_histogram(state: &mut State, request: Request<'_>) {
                 .any(|name| name.eq_ignore_ascii_case(series.command.as_bytes()))
     };
     let mut all = state.core.shared.stats.since_reset().by_command();
-    all.retain(wanted);
+    all.retain(is_selected);
     let mut encoder = state.encoder();
     encoder.map(all.len());
     for series in all {
@@ -39,8 +39,8 @@ fn latency_histogram(state: &mut State, request: Request<'_>) {
         let mut steps: Vec<(u64, u64)> = Vec::new();
         for (end_ns, calls) in series.cumulative() {
             // Buckets end at odd nanoseconds; clients expect whole microseconds.
-            let grown = calls > steps.last().map_or(0, |(_, before)| *before);
-            if grown {
+            let has_calls = calls > steps.last().map_or(0, |(_, before)| *before);
+            if has_calls {
                 steps.push((end_ns.div_ceil(1000), calls));
             }
         }
@@ -56,13 +56,13 @@ fn latency_histogram(state: &mut State, request: Request<'_>) {
 }
 
 /// Executes MEMORY DOCTOR; MEMORY USAGE is a read.
-pub(in crate::resp) fn memory(state: &mut State, _: Request<'_>) {
+pub(in crate::resp) fn memory(state: &mut ConnectionState, _: Request<'_>) {
     state
         .encoder()
-        .verbatim("Stores are mapped files: INFO memory shows what of them is in memory.");
+        .verbatim("Stores are mapped files; INFO memory reports how much of them is in memory.");
 }
 
-pub(in crate::resp) fn slowlog(state: &mut State, request: Request<'_>) {
+pub(in crate::resp) fn slowlog(state: &mut ConnectionState, request: Request<'_>) {
     let shared = state.core.shared.clone();
     let mut log = shared.stats.slowlog();
     match request.arg(1).to_ascii_uppercase().as_slice() {

@@ -15,7 +15,7 @@ pub(super) use info::{REDIS_VERSION, info, info_while_loading};
 pub(super) use latency::{latency, memory, slowlog};
 pub(super) use modules::{modules, put_modules};
 
-fn pair(encoder: &mut Encoder<'_>, name: &str, value: &str) {
+fn encode_pair(encoder: &mut Encoder<'_>, name: &str, value: &str) {
     encoder.text(name);
     encoder.text(value);
 }

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use larder_protocol::resp::Encoder;
 
-use super::super::state::State;
+use super::super::state::ConnectionState;
 
 /// Redis's names of the modules, and the versions whose commands are followed: 20810 is 2.8.10.
 const MODULES: [(&str, u64); 2] = [("search", 20810), ("ReJSON", 20808)];
 
-pub(in crate::resp) fn modules(state: &mut State) {
+pub(in crate::resp) fn modules(state: &mut ConnectionState) {
     put_modules(&mut state.encoder());
 }
 
@@ -19,10 +19,10 @@ pub(in crate::resp) fn put_modules(encoder: &mut Encoder<'_>) {
     encoder.array(MODULES.len());
     for (name, version) in MODULES {
         encoder.map(4);
-        super::pair(encoder, "name", name);
+        super::encode_pair(encoder, "name", name);
         encoder.text("ver");
         encoder.count(version);
-        super::pair(encoder, "path", "");
+        super::encode_pair(encoder, "path", "");
         encoder.text("args");
         encoder.array(0);
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use larder_cluster::peer::{self, Ends, Last, Piece};
+use larder_cluster::peer::{self, Piece, PieceStatus, ReplyEnds};
 use larder_protocol::commands::Batch;
 use larder_protocol::resp::Proto;
 use larder_types::wire::WireReader;
@@ -10,34 +10,34 @@ use tokio::sync::mpsc;
 
 use super::super::core::Core;
 use super::super::incoming::PIECES_MAX;
-use super::super::remote::{self, Pieces};
+use super::super::remote::{self, ReplyChannel};
 use super::Nodes;
-use crate::cluster::{Answering, Incoming};
+use crate::cluster::{Incoming, Responder};
 use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
 /// Maximum number of messages received before the core's other tasks run.
-const ARRIVALS_A_TURN: usize = 16;
+const ARRIVALS_PER_TURN: usize = 16;
 
 /// Receives messages, without end.
-pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
-    let mut taken: usize = 0;
+pub(in crate::resp) async fn receive_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
+    let mut received: usize = 0;
     loop {
         match nodes.net.arrivals().next().await {
             Incoming::Connected(link, _) => {
-                core.tables.replication_linked(&link);
+                core.tables.replication_link_opened(&link);
                 if let (Some(membership), Some(peer)) = (&core.shared.membership, link.peer()) {
-                    membership.saw_epoch(peer.epoch);
+                    membership.observe_epoch(peer.epoch);
                 }
                 if link.is_accepted() {
                     if let Some(peer) = link.peer() {
-                        nodes.peers.heard_from(peer.node);
+                        nodes.peers.record_contact(peer.node);
                     }
                     core.tables.link_accepted(link);
                 }
             }
             Incoming::Requests(requests, answering) => {
                 if let Err(why) = execute(&core, &nodes, &requests, answering) {
-                    tracing::warn!(why, "requests of another node are refused");
+                    tracing::warn!(why, "rejected requests of another node");
                 }
             }
             Incoming::Exchange(link, exchange) => core.tables.receive_exchange(&link, &exchange),
@@ -49,8 +49,8 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
                 core.tables.link_ended(&link);
             }
         }
-        taken += 1;
-        if taken.is_multiple_of(ARRIVALS_A_TURN) {
+        received += 1;
+        if received.is_multiple_of(ARRIVALS_PER_TURN) {
             tokio::task::yield_now().await;
         }
     }
@@ -63,48 +63,52 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
 fn execute(
     core: &Rc<Core>,
     nodes: &Nodes,
-    asked: &peer::Requests,
-    mut answering: Answering,
+    incoming: &peer::Requests,
+    mut answering: Responder,
 ) -> Result<(), &'static str> {
     let mut refuse = |why: &'static str| {
         // An error means that the receiver is gone.
-        let _ = answering.try_send(Piece::told(Last::NotDone, why));
+        let _ = answering.try_send(Piece::with_reason(PieceStatus::NotDone, why));
         Err(why)
     };
-    let mut bytes = WireReader::new(&asked.batch);
+    let mut bytes = WireReader::new(&incoming.batch);
     let Ok(batch) = Batch::decode(&mut bytes) else {
         return refuse(
-            "these are no requests that this node's larder knows: bring all nodes to one version of larder",
+            "this version of larder cannot decode the requests; upgrade all nodes to the same version",
         );
     };
-    let to = usize::from(asked.core);
+    let to = usize::from(incoming.core);
     if to >= core.shared.tables.cores() {
-        return refuse("the node has no core of this number: it has begun anew with fewer");
+        return refuse(
+            "the node has no core of this number, because it restarted with fewer cores",
+        );
     }
-    let (execution, replies) = match asked.execution {
+    let (execution, replies) = match incoming.execution {
         peer::Execution::OneByOne => (Execution::OneByOne, batch.len()),
         peer::Execution::Transaction => (Execution::Transaction, 1),
         peer::Execution::Prefetch => {
-            return refuse("requests of another node cannot be read ahead");
+            return refuse("requests of another node cannot be prefetched");
         }
     };
     let (pieces, mut receiver) = mpsc::channel(PIECES_MAX);
     let requests = Requests {
         batch,
-        proto: match asked.proto {
+        proto: match incoming.proto {
             3 => Proto::Resp3,
             _ => Proto::Resp2,
         },
-        client: nodes.client(core, asked.client),
+        client: nodes.client(core, incoming.client),
         ticket: None,
         execution,
         shared_batch: None,
-        scope: Scope::Node { epoch: asked.epoch },
-        versions: asked.versions.clone(),
+        scope: Scope::Node {
+            epoch: incoming.epoch,
+        },
+        versions: incoming.versions.clone(),
         pieces,
     };
     if to == core.index {
-        remote::execute_for(core, requests, Pieces::Node(answering));
+        remote::execute_for(core, requests, ReplyChannel::Node(answering));
         return Ok(());
     }
     core.shared.tables.send(to, CoreMessage::Requests(requests));
@@ -115,8 +119,12 @@ fn execute(
                 return;
             };
             left -= piece.ends.len().min(left);
-            let last = if left == 0 { Last::Whole } else { Last::No };
-            if answering.send(encoded(piece, last)).await.is_err() {
+            let last = if left == 0 {
+                PieceStatus::Complete
+            } else {
+                PieceStatus::Partial
+            };
+            if answering.send(encode_piece(piece, last)).await.is_err() {
                 return;
             }
         }
@@ -125,13 +133,13 @@ fn execute(
 }
 
 /// Encodes a piece of a reply for another node.
-pub(in crate::resp) fn encoded(piece: ReplyPiece, last: Last) -> Piece {
+pub(in crate::resp) fn encode_piece(piece: ReplyPiece, last: PieceStatus) -> Piece {
     match piece.not_done {
-        Some(why) => Piece::told(Last::NotDone, &why),
+        Some(why) => Piece::with_reason(PieceStatus::NotDone, &why),
         None => Piece {
-            last,
+            status: last,
             moment: piece.moment,
-            ends: Ends::new(&piece.ends),
+            ends: ReplyEnds::new(&piece.ends),
             bytes: piece.bytes.into(),
         },
     }

@@ -2,15 +2,15 @@
 //! them, and requests that are routed to the owners of their keys.
 //!
 //! ```text
-//!   Incoming ─► routed ──► peers ═══ a connection ═══► arrivals ─► remote, on this core or, by message, on the named one
-//!                 │ NotDone: waits for a newer view, and routes again
-//!                 └ Unknown: retries reads, returns UNKNOWN for writes
+//!   Incoming ─► batch_router ─► peers ═══ a connection ═══► arrivals ─► remote, on this core or, by message, on the named one
+//!                    │ NotDone: waits for a newer view, and routes again
+//!                    └ Unknown: retries reads, returns UNKNOWN for writes
 //! ```
 
 mod arrivals;
+mod batch_router;
 mod clock_skew;
 mod newer_map;
-mod routed;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use larder_cluster::map::{Epoch, Incarnation, Member, NodeId, State as MemberState};
-use larder_cluster::peer::{Execution, Options, Peer, Requests};
+use larder_cluster::map::{Epoch, Incarnation, Member, MemberState, NodeId};
+use larder_cluster::peer::{Execution, Options, PeerInfo, Requests};
 use larder_protocol::commands::{Batch, OwnedCommand};
 use larder_protocol::config::{ClusterMode, ServerConfig};
 
@@ -30,11 +30,13 @@ use super::core::Core;
 use super::incoming::PIECES_MAX;
 use crate::Shared;
 use crate::clients::Client;
-use crate::cluster::{self, Known, MARGIN_MS, Members, Peers, SUBSCRIPTION_MS_MAX, Tls, TlsFiles};
+use crate::cluster::{
+    self, MARGIN_MS, Members, PeerIdentity, Peers, SUBSCRIPTION_MS_MAX, Tls, TlsFiles,
+};
 use crate::error::Error;
 
-pub(super) use arrivals::{encoded, take_arrivals};
-pub(super) use routed::{PATIENCE, Routed, Target, Wanted};
+pub(super) use arrivals::{encode_piece, receive_arrivals};
+pub(super) use batch_router::{BatchRouter, BatchTarget, ROUTE_TIMEOUT, RoutedBatch};
 
 /// Maximum number of concurrent requests of one core to another core.
 const STREAMS_MAX: u32 = 4_096;
@@ -42,9 +44,9 @@ const GREETING_MS: u64 = 3_000;
 /// Maximum bytes queued for one connection; further senders wait.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 /// Interval between two checks of the connections to other nodes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of nodes to which a connection is opened in advance.
-const IN_TOUCH_MAX: usize = 64;
+const CONNECTED_MAX: usize = 64;
 /// Maximum number of cached clients of other nodes.
 const CLIENTS_MAX: usize = 256;
 
@@ -56,19 +58,19 @@ pub(super) struct Nodes {
 }
 
 /// The cluster map, as the connections of one core use it.
-struct OfView(Arc<Shared>, usize);
+struct MapMembers(Arc<Shared>, usize);
 
-impl Members for OfView {
+impl Members for MapMembers {
     fn me(&self) -> Option<(NodeId, Incarnation)> {
         let view = self.0.membership.as_ref()?.view();
         let life = view.own().map(|own| own.registration.incarnation);
         Some((view.me, life.unwrap_or_default()))
     }
 
-    fn known(&self, node: NodeId) -> Option<Known> {
+    fn identity(&self, node: NodeId) -> Option<PeerIdentity> {
         let view = self.0.membership.as_ref()?.view();
         let member = view.map.member(node)?;
-        Some(Known {
+        Some(PeerIdentity {
             name: member.name().to_string(),
             incarnation: member.registration.incarnation,
             address: member.registration.peer.clone(),
@@ -80,7 +82,7 @@ impl Members for OfView {
         membership.map_or(Epoch(0), |membership| membership.view().map.epoch())
     }
 
-    fn acts_until_ms(&self, life: Incarnation) -> u64 {
+    fn serves_until_ms(&self, life: Incarnation) -> u64 {
         let view = self.0.membership.as_ref().map(|it| it.view());
         let life = view
             .as_ref()
@@ -90,13 +92,13 @@ impl Members for OfView {
         life.map_or(0, |life| life.held.until_ms())
     }
 
-    /// Records the result of a connection attempt, on core 0 only, which connects to all nodes: see [`keep_in_touch`].
-    fn met(&self, node: NodeId, how: Result<(), &str>) {
+    /// Records the result of a connection attempt, on core 0 only, which connects to all nodes: see [`keep_connected`].
+    fn record_contact(&self, node: NodeId, how: Result<(), &str>) {
         let membership = self.0.membership.as_ref().filter(|_| self.1 == 0);
         if let Some(membership) = membership
             && let Some(member) = membership.view().map.member(node)
         {
-            membership.met(member.name(), how);
+            membership.record_contact(member.name(), how);
         }
     }
 }
@@ -123,26 +125,31 @@ pub(super) fn tls(config: &ServerConfig) -> Result<Option<Tls>, Error> {
 
 /// Opens connections to other nodes in advance, and reopens lost ones, so that unreachable nodes are reported early. In
 /// a large cluster, it connects only to the nodes with the next higher ids. Never returns.
-pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
+pub(super) async fn keep_connected(shared: Arc<Shared>, peers: Rc<Peers>) {
     let Some(membership) = &shared.membership else {
         return;
     };
-    let mut tick = tokio::time::interval(LOOK_EVERY);
+    let mut tick = tokio::time::interval(CHECK_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut looks: u64 = 0;
+    let mut checks: u64 = 0;
     loop {
         tick.tick().await;
-        looks += 1;
+        checks += 1;
         let view = membership.view();
         if !view.is_up() {
-            membership.keep_met(|_| false);
+            membership.retain_contacts(|_| false);
             continue;
         }
-        let is_there = |member: &&Member| member.state != MemberState::Down && member.id != view.me;
+        let is_connectable =
+            |member: &&Member| member.state != MemberState::Down && member.id != view.me;
         let members = view.map.members();
-        let later = members.iter().filter(|it| it.id > view.me);
-        let earlier = members.iter().filter(|it| it.id < view.me);
-        for member in later.chain(earlier).filter(is_there).take(IN_TOUCH_MAX) {
+        let higher = members.iter().filter(|it| it.id > view.me);
+        let lower = members.iter().filter(|it| it.id < view.me);
+        for member in higher
+            .chain(lower)
+            .filter(is_connectable)
+            .take(CONNECTED_MAX)
+        {
             // The failed attempt has already recorded its cause.
             if peers.link(member.id).is_err() {
                 continue;
@@ -152,21 +159,21 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
                 tokio::task::spawn_local(compared);
             }
             let is_new = !membership.has_clock(member.name());
-            if is_new || looks.is_multiple_of(clock_skew::LOOKS_BETWEEN) {
+            if is_new || checks.is_multiple_of(clock_skew::CHECKS_PER_MEASUREMENT) {
                 let (peers, name) = (peers.clone(), member.name().clone());
                 let measured = clock_skew::measure(shared.clone(), peers, member.id, name);
                 tokio::task::spawn_local(measured);
             }
         }
-        membership.keep_met(|name| {
+        membership.retain_contacts(|name| {
             let member = view.map.member_named(name);
-            member.as_ref().is_some_and(is_there)
+            member.as_ref().is_some_and(is_connectable)
         });
     }
 }
 
 /// Returns a node's reply to a command that does not depend on the map.
-async fn reply_of(peers: &Rc<Peers>, node: NodeId, command: OwnedCommand) -> Option<Vec<u8>> {
+async fn request_reply(peers: &Rc<Peers>, node: NodeId, command: OwnedCommand) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     Batch::from(command.command()).encode(&mut bytes);
     let requests = Requests {
@@ -178,15 +185,15 @@ async fn reply_of(peers: &Rc<Peers>, node: NodeId, command: OwnedCommand) -> Opt
         versions: Vec::new(),
         batch: Bytes::from(bytes),
     };
-    let mut answer = peers.ask(node, requests).await.ok()?;
+    let mut pieces = peers.request(node, requests).await.ok()?;
     let mut reply = Vec::new();
-    while let Some(piece) = answer.next().await.ok()? {
+    while let Some(piece) = pieces.next().await.ok()? {
         reply.extend_from_slice(&piece.bytes);
     }
     Some(reply)
 }
 
-fn any_number() -> u64 {
+fn random_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
@@ -200,12 +207,12 @@ impl Nodes {
         let lease_ms = (cluster.lease_seconds * 500).min(SUBSCRIPTION_MS_MAX);
         let options = Options {
             cluster: cluster.name.clone(),
-            me: Peer {
+            local: PeerInfo {
                 core: core as u16,
                 lease_ms,
                 streams_max: STREAMS_MAX,
                 pieces_max: PIECES_MAX as u32,
-                ..Peer::default()
+                ..PeerInfo::default()
             },
             ping_every_ms: lease_ms / 4,
             margin_ms: MARGIN_MS,
@@ -213,7 +220,12 @@ impl Nodes {
             greeting_ms: GREETING_MS,
             queued_bytes_max: QUEUED_BYTES_MAX,
         };
-        let net = cluster::Core::new(options, OfView(shared.clone(), core), tls, any_number);
+        let net = cluster::Core::new(
+            options,
+            MapMembers(shared.clone(), core),
+            tls,
+            random_number,
+        );
         let peers = Peers::new(net.clone());
         Some(Rc::new(Nodes {
             net,
@@ -225,13 +237,13 @@ impl Nodes {
     /// Returns the client that represents a client of another node.
     fn client(&self, core: &Core, addr: Option<SocketAddr>) -> Arc<Client> {
         let mut clients = self.clients.borrow_mut();
-        if let Some(known) = clients.get(&addr) {
-            return known.clone();
+        if let Some(cached) = clients.get(&addr) {
+            return cached.clone();
         }
         if clients.len() == CLIENTS_MAX {
             clients.clear();
         }
-        let client = core.clients.of_other_node(core.index, addr);
+        let client = core.clients.new_remote(core.index, addr);
         clients.insert(addr, client.clone());
         client
     }

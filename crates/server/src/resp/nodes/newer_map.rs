@@ -16,23 +16,23 @@ use larder_protocol::commands::{Id, OwnedCommand};
 use larder_protocol::config::CutOffReads;
 use tokio::time::timeout;
 
-use super::reply_of;
+use super::request_reply;
 use crate::Shared;
 use crate::cluster::{Peers, View};
 
 /// Maximum time to wait for another node's reply.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns whether to query the other nodes: the lease may have expired.
 pub(super) fn is_due(view: &View) -> bool {
-    !view.is_held_surely(boot_ms())
+    !view.has_valid_lease(boot_ms())
 }
 
 /// Compares a node's map with this node's map. If it is newer, adopts its live versions or rejects reads, as
 /// configured.
 pub(super) async fn compare(shared: Arc<Shared>, peers: Rc<Peers>, node: NodeId) {
     // After a timeout, the node is queried again a second later.
-    let _ = timeout(PATIENCE, compare_maps(&shared, &peers, node)).await;
+    let _ = timeout(REPLY_TIMEOUT, compare_maps(&shared, &peers, node)).await;
 }
 
 async fn compare_maps(shared: &Shared, peers: &Rc<Peers>, node: NodeId) -> Option<()> {
@@ -41,12 +41,12 @@ async fn compare_maps(shared: &Shared, peers: &Rc<Peers>, node: NodeId) -> Optio
     let mut lines = info.lines();
     let epoch = lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"))?;
     let epoch = Epoch(epoch.parse().ok()?);
-    membership.saw_epoch(epoch);
-    let why = membership.cut_off()?;
+    membership.observe_epoch(epoch);
+    let why = membership.cut_off_reason()?;
     if shared.config.cluster.cut_off_reads == CutOffReads::Forward {
         let map = cluster_reply(peers, node, "MAP").await;
         if let Some(Ok(map)) = map.map(|text| Map::from_text(&text)) {
-            shared.stores.show(&map);
+            shared.stores.apply_map(&map);
             return Some(());
         }
     }
@@ -57,7 +57,7 @@ async fn compare_maps(shared: &Shared, peers: &Rc<Peers>, node: NodeId) -> Optio
 /// Returns a node's reply to a subcommand of CLUSTER.
 async fn cluster_reply(peers: &Rc<Peers>, node: NodeId, subcommand: &str) -> Option<String> {
     let command = OwnedCommand::of(Id::Cluster, std::iter::once(subcommand.as_bytes()));
-    let reply = String::from_utf8(reply_of(peers, node, command).await?).ok()?;
+    let reply = String::from_utf8(request_reply(peers, node, command).await?).ok()?;
     let (size, text) = reply.strip_prefix('$')?.split_once("\r\n")?;
     text.get(..size.parse().ok()?).map(str::to_owned)
 }

@@ -7,29 +7,30 @@ use larder_space::object::{HashView, Object, ObjectKind, ObjectView};
 use larder_types::object_row;
 
 use super::super::output::Output;
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use crate::clients::Limits;
 use crate::tables::objects::{
-    OBJECT_BYTES_MAX, put_until, read_object, refuse_no_object, refuse_text, wrong_type,
+    OBJECT_BYTES_MAX, check_can_hold_object, check_not_text, put_with_expiry, read_object,
+    wrong_type,
 };
-use crate::tables::{Refusal, Unanswered, refusal};
+use crate::tables::{NoReply, Refusal, refusal};
 
 /// The new state of an object after a command.
-pub enum Becomes {
-    AsItWas,
+pub enum NewState {
+    Unchanged,
     /// A new value. A hash without fields is removed.
-    This(Object),
-    Gone,
+    Replaced(Object),
+    Removed,
 }
 
 /// The reply of a command, limited in size by the client's memory limit.
-pub struct Answer<'a> {
+pub struct BoundedReply<'a> {
     output: &'a mut Output,
     proto: Proto,
     limits: Limits,
 }
 
-impl Answer<'_> {
+impl BoundedReply<'_> {
     pub fn encoder(&mut self) -> Encoder<'_> {
         self.output.encoder(self.proto)
     }
@@ -44,7 +45,7 @@ impl Answer<'_> {
         if self.limits.admits(self.output.len(), value.len()) {
             self.encoder().bulk(value)
         } else {
-            return Err(self.limits.too_long());
+            return Err(self.limits.reply_too_long());
         }
         Ok(())
     }
@@ -64,41 +65,42 @@ impl Answer<'_> {
     }
 }
 
-pub fn broken() -> Refusal {
-    let message = "the object's bytes are none that this larder writes".to_owned();
+pub fn corrupted_object() -> Refusal {
+    let message =
+        "the stored object is corrupted, or a newer version of larder wrote it".to_owned();
     (Code::Corrupted, message)
 }
 
 /// Reads an object in its stored form, and calls `answer` to append the reply. If `answer` fails, its output is
 /// discarded.
 pub fn read(
-    state: &mut State,
+    state: &mut ConnectionState,
     key: &[u8],
-    answer: impl FnOnce(Option<ObjectView<'_>>, u64, &mut Answer<'_>) -> Result<(), Refusal>,
-) -> Result<(), Unanswered> {
+    answer: impl FnOnce(Option<ObjectView<'_>>, u64, &mut BoundedReply<'_>) -> Result<(), Refusal>,
+) -> Result<(), NoReply> {
     let tables = state.tables();
     let mark = state.output.mark();
     let limits = state.core.clients.limits;
-    let mut place = Answer {
+    let mut reply = BoundedReply {
         output: &mut state.output,
         proto: state.proto,
         limits,
     };
-    tables.spaces().note_get(key);
+    tables.spaces().record_get(key);
     let done = tables.read(|engine, now| -> Result<(), Refusal> {
         let mut answer = Some(answer);
         let read = read_object(engine, key, now, |bytes| {
-            let view = ObjectView::new(bytes).map_err(|_| broken())?;
+            let view = ObjectView::new(bytes).map_err(|_| corrupted_object())?;
             match answer.take() {
-                Some(answer) => answer(Some(view), now, &mut place),
+                Some(answer) => answer(Some(view), now, &mut reply),
                 None => Ok(()),
             }
         });
         match (read, answer) {
             (Some(done), _) => done,
             (None, Some(answer)) => {
-                refuse_text(engine, key, now)?;
-                answer(None, now, &mut place)
+                check_not_text(engine, key, now)?;
+                answer(None, now, &mut reply)
             }
             (None, None) => Ok(()),
         }
@@ -111,10 +113,10 @@ pub fn read(
 
 /// As [`read`], for a hash.
 pub fn read_hash(
-    state: &mut State,
+    state: &mut ConnectionState,
     key: &[u8],
-    answer: impl FnOnce(Option<HashView<'_>>, u64, &mut Answer<'_>) -> Result<(), Refusal>,
-) -> Result<(), Unanswered> {
+    answer: impl FnOnce(Option<HashView<'_>>, u64, &mut BoundedReply<'_>) -> Result<(), Refusal>,
+) -> Result<(), NoReply> {
     read(state, key, |view, now, to| match view {
         None => answer(None, now, to),
         Some(ObjectView::Hash(hash)) => answer(Some(hash), now, to),
@@ -125,34 +127,34 @@ pub fn read_hash(
 /// Changes or creates an object of the given kind atomically. `decide` receives the current object and time, and
 /// returns the new state. The object's TTL is unchanged.
 pub fn change<T>(
-    state: &mut State,
+    state: &mut ConnectionState,
     key: &[u8],
     kind: ObjectKind,
-    decide: impl FnOnce(Option<Object>, u64) -> Result<(T, Becomes), Refusal>,
-) -> Result<T, Unanswered> {
+    decide: impl FnOnce(Option<Object>, u64) -> Result<(T, NewState), Refusal>,
+) -> Result<T, NoReply> {
     let tables = state.tables();
     tables.write(&mut state.gate, |engine, now| {
         let before = read_object(engine, key, now, Object::decode);
         let before = match before {
             Some(Ok(object)) if object.kind() != kind => return Err(wrong_type().into()),
-            Some(object) => Some(object.map_err(|_| broken())?),
+            Some(object) => Some(object.map_err(|_| corrupted_object())?),
             None => {
-                refuse_no_object(engine, key, now)?;
+                check_can_hold_object(engine, key, now)?;
                 None
             }
         };
-        let is_there = before.is_some();
-        let (answer, becomes) = decide(before, now)?;
+        let existed = before.is_some();
+        let (answer, new_state) = decide(before, now)?;
         let row = object_row(key);
-        let waits_for = match becomes {
-            Becomes::AsItWas => None,
-            Becomes::This(Object::Hash(hash)) if hash.fields.is_empty() && !is_there => None,
-            Becomes::This(object) if !is_empty(&object) => {
+        let waits_for = match new_state {
+            NewState::Unchanged => None,
+            NewState::Replaced(Object::Hash(hash)) if hash.fields.is_empty() && !existed => None,
+            NewState::Replaced(object) if !is_empty(&object) => {
                 let bytes = object.encode();
-                refuse_large(bytes.len())?;
+                check_object_size(bytes.len())?;
                 put(engine, &row, &bytes, now)?
             }
-            Becomes::This(_) | Becomes::Gone => {
+            NewState::Replaced(_) | NewState::Removed => {
                 engine.remove(&row, now).map_err(refusal)?.waits_for
             }
         };
@@ -168,7 +170,7 @@ pub fn put(
     now: u64,
 ) -> Result<Option<u64>, Refusal> {
     let at = engine.expires_at(row, now);
-    put_until(engine, row, bytes, at, now)
+    put_with_expiry(engine, row, bytes, at, now)
 }
 
 fn is_empty(object: &Object) -> bool {
@@ -177,7 +179,7 @@ fn is_empty(object: &Object) -> bool {
 
 /// # Errors
 /// The object would exceed the maximum size.
-pub fn refuse_large(bytes: usize) -> Result<(), Refusal> {
+pub fn check_object_size(bytes: usize) -> Result<(), Refusal> {
     if bytes > OBJECT_BYTES_MAX {
         let message = format!(
             "the object would have {bytes} bytes; {OBJECT_BYTES_MAX} are allowed: nothing was changed"

@@ -26,21 +26,21 @@ use std::sync::Arc;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::{
-    Arithmetic, Change, Mark, Object, ObjectKind, ObjectView, Path, Target, apply,
+    AppliedMark, Arithmetic, Change, Object, ObjectKind, ObjectView, Path, Target, apply,
 };
 use larder_space::query::{Condition, Params, parse};
 use larder_space::schema::Definition;
 use larder_types::integer;
 use serde_json::Value;
 
-use super::super::state::State;
-use super::access::{Becomes, change};
-use super::hash::refused as refused_change;
-use super::json::{json, refused, text};
+use super::super::state::ConnectionState;
+use super::access::{NewState, change};
+use super::hash::change_refusal;
+use super::json::{document_refusal, parse_json, parse_text};
 use crate::error::show;
 use crate::spaces::Catalog;
 use crate::tables::objects::read_object;
-use crate::tables::{Refusal, Unanswered};
+use crate::tables::{NoReply, Refusal};
 
 /// Maximum number of changes of one command.
 const CHANGES_MAX: usize = 128;
@@ -49,28 +49,28 @@ const WORK_MAX: usize = 32 << 20;
 /// Maximum product of the byte sizes of two sets whose elements are compared.
 const COMPARED_MAX: usize = 1 << 28;
 
-fn bad(message: impl Into<String>) -> Refusal {
+fn bad_request(message: impl Into<String>) -> Refusal {
     (Code::BadRequest, message.into())
 }
 
 /// The parsed arguments, up to the changes.
-struct Told<'a> {
+struct ObjChangeArgs<'a> {
     kind: Option<ObjectKind>,
-    once: Option<Once<'a>>,
-    condition: Wanted<'a>,
+    once: Option<OnceClause<'a>>,
+    condition: Precondition<'a>,
     /// The index of the first change.
     at: usize,
 }
 
 /// The id of the request, and the target to which it is added.
 #[derive(Clone, Copy)]
-struct Once<'a> {
+struct OnceClause<'a> {
     target: &'a [u8],
     id: &'a [u8],
 }
 
 /// A condition as written in the request.
-enum Wanted<'a> {
+enum Precondition<'a> {
     Always,
     Absent,
     Present,
@@ -87,16 +87,16 @@ enum Wanted<'a> {
 }
 
 /// The changes to apply to the object.
-enum Wish {
+enum ObjectAction {
     Delete,
     Changes(Vec<(Target, Change)>),
 }
 
-impl<'a> Told<'a> {
-    fn parse(request: Request<'a>) -> Result<Told<'a>, Refusal> {
+impl<'a> ObjChangeArgs<'a> {
+    fn parse(request: Request<'a>) -> Result<ObjChangeArgs<'a>, Refusal> {
         let is = |at: usize, word: &[u8]| {
-            let there = request.get(at);
-            there.is_some_and(|it| it.eq_ignore_ascii_case(word))
+            let found = request.get(at);
+            found.is_some_and(|it| it.eq_ignore_ascii_case(word))
         };
         let mut at = 2;
         let mut kind = None;
@@ -104,27 +104,27 @@ impl<'a> Told<'a> {
             kind = Some(match () {
                 () if is(at + 1, b"HASH") => ObjectKind::Hash,
                 () if is(at + 1, b"JSON") => ObjectKind::Json,
-                () => return Err(bad("AS HASH or AS JSON says what the object is")),
+                () => return Err(bad_request("AS must be followed by HASH or JSON")),
             });
             at += 2;
         }
-        let once = once(request, &mut at)?;
-        let mut condition = Wanted::Always;
+        let once = parse_once(request, &mut at)?;
+        let mut condition = Precondition::Always;
         if is(at, b"IF") {
-            let test = request.get(at + 1).ok_or_else(no_do)?;
+            let test = request.get(at + 1).ok_or_else(usage_refusal)?;
             at += 2;
             condition = match test.to_ascii_uppercase().as_slice() {
-                b"ABSENT" => Wanted::Absent,
-                b"PRESENT" => Wanted::Present,
+                b"ABSENT" => Precondition::Absent,
+                b"PRESENT" => Precondition::Present,
                 _ if is(at, b"IN") => {
-                    let space = request.get(at + 1).ok_or_else(no_do)?;
+                    let space = request.get(at + 1).ok_or_else(usage_refusal)?;
                     at += 2;
                     let params = if is(at, b"PARAMS") {
-                        params(request, &mut at)?
+                        parse_params(request, &mut at)?
                     } else {
                         Params::default()
                     };
-                    Wanted::HoldsIn {
+                    Precondition::HoldsIn {
                         query: test,
                         space,
                         params,
@@ -132,10 +132,10 @@ impl<'a> Told<'a> {
                 }
                 _ => {
                     let end = (at..request.len()).find(|at| is(*at, b"DO"));
-                    let end = end.ok_or_else(no_do)?;
+                    let end = end.ok_or_else(usage_refusal)?;
                     let schema: Vec<&[u8]> = (at..end).map(|at| request.arg(at)).collect();
                     at = end;
-                    Wanted::Holds {
+                    Precondition::Holds {
                         query: test,
                         schema,
                     }
@@ -143,129 +143,140 @@ impl<'a> Told<'a> {
             };
         }
         match is(at, b"DO") {
-            true if once.is_some() && is(at + 1, b"DELETE") => Err(bad(
-                "ONCE leaves its id in the object, and DELETE leaves none: deleted twice is deleted once",
+            true if once.is_some() && is(at + 1, b"DELETE") => Err(bad_request(
+                "ONCE cannot be combined with DELETE: ONCE stores its id in the object, which DELETE removes",
             )),
-            true => Ok(Told {
+            true => Ok(ObjChangeArgs {
                 kind,
                 once,
                 condition,
                 at: at + 1,
             }),
-            false => Err(no_do()),
+            false => Err(usage_refusal()),
         }
     }
 }
 
 /// Parses `ONCE target id`, if present.
-fn once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<Once<'a>>, Refusal> {
+fn parse_once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<OnceClause<'a>>, Refusal> {
     let is_once = |word: &[u8]| word.eq_ignore_ascii_case(b"ONCE");
     if !request.get(*at).is_some_and(is_once) {
         return Ok(None);
     }
     let words = (request.get(*at + 1), request.get(*at + 2));
     let (Some(target), Some(id)) = words else {
-        return Err(no_do());
+        return Err(usage_refusal());
     };
     *at += 3;
-    Ok(Some(Once { target, id }))
+    Ok(Some(OnceClause { target, id }))
 }
 
-fn mark(once: Once<'_>, kind: ObjectKind) -> Result<(Mark, (Target, Change)), Refusal> {
-    let mark = Mark {
-        target: target(once.target, kind)?,
+fn build_mark(
+    once: OnceClause<'_>,
+    kind: ObjectKind,
+) -> Result<(AppliedMark, (Target, Change)), Refusal> {
+    let mark = AppliedMark {
+        target: parse_target(once.target, kind)?,
         id: once.id.to_vec(),
     };
     let change = mark.change();
-    let change =
-        change.ok_or_else(|| bad("the id of ONCE is kept as JSON there: it must be text"))?;
+    let change = change.ok_or_else(|| {
+        bad_request("the id of ONCE must be UTF-8 text, because its target stores JSON")
+    })?;
     Ok((mark, change))
 }
 
 /// Parses the arguments from `PARAMS count` on.
-fn params(request: Request<'_>, at: &mut usize) -> Result<Params, Refusal> {
+fn parse_params(request: Request<'_>, at: &mut usize) -> Result<Params, Refusal> {
     let count = request.get(*at + 1).and_then(integer);
     let count = count.and_then(|count| usize::try_from(count).ok());
     let first = *at + 2;
     let count = count.filter(|count| count % 2 == 0 && *count <= request.len() - first);
-    let count =
-        count.ok_or_else(|| bad("PARAMS says how many names and values follow, and then them"))?;
+    let count = count.ok_or_else(|| {
+        bad_request("PARAMS must be followed by an even number and by that many names and values")
+    })?;
     *at = first + count;
     let pairs = (first..*at).step_by(2);
     let pairs = pairs.map(|at| (request.arg(at).to_vec(), request.arg(at + 1).to_vec()));
     Ok(Params(pairs.collect()))
 }
 
-fn no_do() -> Refusal {
-    bad(
+fn usage_refusal() -> Refusal {
+    bad_request(
         "write OBJ.CHANGE key [AS HASH | AS JSON] [ONCE target id] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO DELETE, or DO change [change ...]",
     )
 }
 
 /// Returns the condition, and the definition with the attributes of its predicate.
-fn condition(
-    wanted: &Wanted<'_>,
+fn resolve_precondition(
+    precondition: &Precondition<'_>,
     kind: ObjectKind,
     spaces: &Catalog,
 ) -> Result<(Condition, Arc<Definition>), Refusal> {
-    if let Wanted::HoldsIn {
+    if let Precondition::HoldsIn {
         query,
         space,
         params,
-    } = wanted
+    } = precondition
     {
-        let definition = definition_of(space, spaces)?;
-        return Ok((holds(query, &definition, params)?, definition));
+        let definition = find_definition(space, spaces)?;
+        return Ok((parse_predicate(query, &definition, params)?, definition));
     }
     let on: &[u8] = match kind {
         ObjectKind::Hash => b"HASH",
         ObjectKind::Json => b"JSON",
     };
     let mut arguments: Vec<&[u8]> = vec![b"object", b"ON", on];
-    match wanted {
-        Wanted::Holds { schema, .. } => arguments.extend(schema),
+    match precondition {
+        Precondition::Holds { schema, .. } => arguments.extend(schema),
         _ => arguments.extend([&b"SCHEMA"[..], b"any", b"TAG"]),
     }
     let definition = Definition::parse_create(&arguments)
-        .map_err(|error| bad(format!("the SCHEMA of IF: {}", error.message)))?;
-    let condition = match wanted {
-        Wanted::Always => Condition::Always,
-        Wanted::Absent => Condition::Absent,
-        Wanted::Present => Condition::Present,
-        Wanted::Holds { query, .. } | Wanted::HoldsIn { query, .. } => {
-            holds(query, &definition, &Params::default())?
+        .map_err(|error| bad_request(format!("the SCHEMA of IF is invalid: {}", error.message)))?;
+    let condition = match precondition {
+        Precondition::Always => Condition::Always,
+        Precondition::Absent => Condition::Absent,
+        Precondition::Present => Condition::Present,
+        Precondition::Holds { query, .. } | Precondition::HoldsIn { query, .. } => {
+            parse_predicate(query, &definition, &Params::default())?
         }
     };
     Ok((condition, Arc::new(definition)))
 }
 
-fn definition_of(space: &[u8], spaces: &Catalog) -> Result<Arc<Definition>, Refusal> {
+fn find_definition(space: &[u8], spaces: &Catalog) -> Result<Arc<Definition>, Refusal> {
     let declared = std::str::from_utf8(space)
         .ok()
         .and_then(|name| spaces.space(name));
-    let declared = declared.ok_or_else(|| bad(format!("{}: no such index", show(space))))?;
+    let declared =
+        declared.ok_or_else(|| bad_request(format!("{}: no such index", show(space))))?;
     Ok(declared.definition.clone())
 }
 
-fn holds(query: &[u8], definition: &Definition, params: &Params) -> Result<Condition, Refusal> {
+fn parse_predicate(
+    query: &[u8],
+    definition: &Definition,
+    params: &Params,
+) -> Result<Condition, Refusal> {
     let predicate = parse(query, definition, params);
-    let predicate = predicate.map_err(|error| bad(format!("the query of IF: {error}")))?;
+    let predicate =
+        predicate.map_err(|error| bad_request(format!("the query of IF is invalid: {error}")))?;
     Ok(Condition::Holds(predicate))
 }
 
-pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let told = Told::parse(request)?;
-    let at = told.at;
-    perform(state, request, told, |kind| wish(request, at, kind))
+pub fn run(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let args = ObjChangeArgs::parse(request)?;
+    let at = args.at;
+    change_object(state, request, args, |kind| parse_action(request, at, kind))
 }
 
 /// Executes SPACE.CPUT.
-pub fn put(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn put(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     const FIELDS: usize = 4;
-    let told = Told {
+    let args = ObjChangeArgs {
         kind: None,
         once: None,
-        condition: Wanted::HoldsIn {
+        condition: Precondition::HoldsIn {
             space: request.arg(2),
             query: request.arg(3),
             params: Params::default(),
@@ -274,51 +285,51 @@ pub fn put(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     };
     if (request.len() - FIELDS) % 2 == 1 {
         let what = "a value is missing: SPACE.CPUT key space query field value [field value ...]";
-        return Err(bad(what).into());
+        return Err(bad_request(what).into());
     }
     let puts = |kind| {
         let pairs = (FIELDS..request.len()).step_by(2);
         let put = |at| {
             let change = Change::Put(request.arg(at + 1).to_vec());
-            Ok((target(request.arg(at), kind)?, change))
+            Ok((parse_target(request.arg(at), kind)?, change))
         };
         let puts = pairs.map(put).collect::<Result<Vec<_>, Refusal>>()?;
         if puts.len() > CHANGES_MAX {
-            Err(too_many())
+            Err(too_many_changes())
         } else {
-            Ok(Wish::Changes(puts))
+            Ok(ObjectAction::Changes(puts))
         }
     };
-    perform(state, request, told, puts)
+    change_object(state, request, args, puts)
 }
 
-fn perform(
-    state: &mut State,
+fn change_object(
+    state: &mut ConnectionState,
     request: Request<'_>,
-    told: Told<'_>,
-    wish: impl FnOnce(ObjectKind) -> Result<Wish, Refusal>,
-) -> Result<(), Unanswered> {
+    args: ObjChangeArgs<'_>,
+    parse_action: impl FnOnce(ObjectKind) -> Result<ObjectAction, Refusal>,
+) -> Result<(), NoReply> {
     let key = request.arg(1);
-    let there = state.tables().read(|engine, now| {
+    let stored = state.tables().read(|engine, now| {
         read_object(engine, key, now, |bytes| {
             (ObjectView::kind_of(bytes), bytes.len())
         })
     });
-    let (found, bytes) = there.unzip();
+    let (found, bytes) = stored.unzip();
     let spaces = state.core.shared.tables.spaces.load();
-    let own = match &told.condition {
-        Wanted::HoldsIn { space, .. } => Some(definition_of(space, &spaces)?.on),
+    let own = match &args.condition {
+        Precondition::HoldsIn { space, .. } => Some(find_definition(space, &spaces)?.on),
         _ => None,
     };
-    let kind = told.kind.or(own).or(found).unwrap_or(ObjectKind::Hash);
-    let (condition, definition) = condition(&told.condition, kind, &spaces)?;
-    let wish = wish(kind)?;
-    let once = told.once.map(|once| mark(once, kind)).transpose()?;
-    let changes: &[(Target, Change)] = match &wish {
-        Wish::Delete => &[],
-        Wish::Changes(changes) => changes,
+    let kind = args.kind.or(own).or(found).unwrap_or(ObjectKind::Hash);
+    let (condition, definition) = resolve_precondition(&args.condition, kind, &spaces)?;
+    let action = parse_action(kind)?;
+    let once = args.once.map(|once| build_mark(once, kind)).transpose()?;
+    let changes: &[(Target, Change)] = match &action {
+        ObjectAction::Delete => &[],
+        ObjectAction::Changes(changes) => changes,
     };
-    refuse_work(request, changes.len(), bytes.unwrap_or(0))?;
+    check_work(request, changes.len(), bytes.unwrap_or(0))?;
     if own.is_some() && found.is_some_and(|found| found != kind) {
         // The object does not belong to the space.
         state.encoder().count(0);
@@ -326,26 +337,26 @@ fn perform(
     }
     let is_met = change(state, key, kind, |before, _| {
         if let (Some((mark, _)), Some(before)) = (&once, &before)
-            && mark.is_on(before)
+            && mark.is_in(before)
         {
-            return Ok((true, Becomes::AsItWas));
+            return Ok((true, NewState::Unchanged));
         }
         let is_of_space = |object: &Object| own.is_none() || definition.covers(key, object);
         if !before.as_ref().is_none_or(is_of_space)
             || !condition.is_met(&definition, before.as_ref())
         {
-            return Ok((false, Becomes::AsItWas));
+            return Ok((false, NewState::Unchanged));
         }
-        Ok(match (&wish, &before) {
-            (Wish::Delete, None) => (false, Becomes::AsItWas),
-            (Wish::Delete, Some(_)) => (true, Becomes::Gone),
-            (Wish::Changes(changes), before) => {
-                let mut after = apply(before.as_ref(), kind, changes).map_err(refused_change)?;
+        Ok(match (&action, &before) {
+            (ObjectAction::Delete, None) => (false, NewState::Unchanged),
+            (ObjectAction::Delete, Some(_)) => (true, NewState::Removed),
+            (ObjectAction::Changes(changes), before) => {
+                let mut after = apply(before.as_ref(), kind, changes).map_err(change_refusal)?;
                 if let Some((_, put)) = &once {
                     let put = std::slice::from_ref(put);
-                    after = apply(Some(&after), kind, put).map_err(refused_change)?;
+                    after = apply(Some(&after), kind, put).map_err(change_refusal)?;
                 }
-                (true, Becomes::This(after))
+                (true, NewState::Replaced(after))
             }
         })
     })?;
@@ -358,43 +369,48 @@ fn perform(
 /// # Errors
 /// The first invalid part.
 pub(in crate::resp) fn check(request: Request<'_>, on: ObjectKind) -> Result<(), Refusal> {
-    let told = Told::parse(request)?;
-    told.once.map(|once| mark(once, on)).transpose()?;
-    wish(request, told.at, on).map(drop)
+    let args = ObjChangeArgs::parse(request)?;
+    args.once.map(|once| build_mark(once, on)).transpose()?;
+    parse_action(request, args.at, on).map(drop)
 }
 
 /// Rejects a command with too much work: each change scans the object, and sets are compared element by element.
-fn refuse_work(request: Request<'_>, changes: usize, bytes: usize) -> Result<(), Refusal> {
-    let told: usize = request.args().map(<[u8]>::len).sum();
-    let most = bytes + told;
+fn check_work(request: Request<'_>, changes: usize, bytes: usize) -> Result<(), Refusal> {
+    let argument_bytes: usize = request.args().map(<[u8]>::len).sum();
+    let total_bytes = bytes + argument_bytes;
     let compares = |word: &[u8]| {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
         is(b"SUNION") || is(b"SINTER")
     };
-    let is_too_much = most.saturating_mul(changes) > WORK_MAX
-        || request.args().any(compares) && most.saturating_mul(told) > COMPARED_MAX;
+    let is_too_much = total_bytes.saturating_mul(changes) > WORK_MAX
+        || request.args().any(compares)
+            && total_bytes.saturating_mul(argument_bytes) > COMPARED_MAX;
     if is_too_much {
-        Err(bad(format!(
-            "{changes} changes of an object of {bytes} bytes, with arguments of {told}, are too much at once: send some at a time"
+        Err(bad_request(format!(
+            "{changes} changes of an object of {bytes} bytes, with arguments of {argument_bytes} bytes, exceed the work limit of a command: send fewer changes per command"
         )))
     } else {
         Ok(())
     }
 }
 
-fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, Refusal> {
+fn parse_action(
+    request: Request<'_>,
+    mut at: usize,
+    kind: ObjectKind,
+) -> Result<ObjectAction, Refusal> {
     let is_delete = |word: &[u8]| word.eq_ignore_ascii_case(b"DELETE");
     if request.get(at).is_some_and(is_delete) {
         return if request.len() == at + 1 {
-            Ok(Wish::Delete)
+            Ok(ObjectAction::Delete)
         } else {
-            Err(bad("DELETE stands alone behind DO"))
+            Err(bad_request("DELETE must be the only word after DO"))
         };
     }
     let mut changes = Vec::new();
     while let Some(word) = request.get(at) {
         if changes.len() == CHANGES_MAX {
-            return Err(too_many());
+            return Err(too_many_changes());
         }
         let name = String::from_utf8_lossy(word).to_ascii_uppercase();
         let count = match name.as_str() {
@@ -405,14 +421,14 @@ fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, R
         let argument = |number: usize| {
             request.get(at + number).ok_or_else(|| {
                 let message = format!(
-                    "{} lacks an argument: see COMMAND DOCS OBJ.CHANGE",
+                    "{} is missing an argument: see COMMAND DOCS OBJ.CHANGE",
                     show(word)
                 );
                 (Code::Syntax, message)
             })
         };
         argument(count)?;
-        let target = target(argument(1)?, kind)?;
+        let target = parse_target(argument(1)?, kind)?;
         let value = || argument(2);
         let change = match name.as_str() {
             "PUT" => Change::Put(value()?.to_vec()),
@@ -420,21 +436,21 @@ fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, R
             "RENAME" => Change::Rename(value()?.to_vec()),
             "APPEND" => Change::Append(value()?.to_vec()),
             "PREPEND" => Change::Prepend(value()?.to_vec()),
-            "TRIMLEFT" => Change::TrimLeft(size(value()?)?),
-            "TRIMRIGHT" => Change::TrimRight(size(value()?)?),
-            "LPUSH" => Change::PushLeft(json(value()?)?),
-            "RPUSH" => Change::PushRight(json(value()?)?),
-            "SADD" => Change::SetAdd(json(value()?)?),
-            "SREM" => Change::SetRemove(json(value()?)?),
-            "SINTER" => Change::SetIntersect(elements(value()?)?),
-            "SUNION" => Change::SetUnion(elements(value()?)?),
-            "MADD" => Change::MapAdd(text(value()?)?.to_owned(), json(argument(3)?)?),
-            "MREM" => Change::MapRemove(text(value()?)?.to_owned()),
-            name => match arithmetic(name) {
+            "TRIMLEFT" => Change::TrimLeft(parse_size(value()?)?),
+            "TRIMRIGHT" => Change::TrimRight(parse_size(value()?)?),
+            "LPUSH" => Change::PushLeft(parse_json(value()?)?),
+            "RPUSH" => Change::PushRight(parse_json(value()?)?),
+            "SADD" => Change::SetAdd(parse_json(value()?)?),
+            "SREM" => Change::SetRemove(parse_json(value()?)?),
+            "SINTER" => Change::SetIntersect(parse_elements(value()?)?),
+            "SUNION" => Change::SetUnion(parse_elements(value()?)?),
+            "MADD" => Change::MapAdd(parse_text(value()?)?.to_owned(), parse_json(argument(3)?)?),
+            "MREM" => Change::MapRemove(parse_text(value()?)?.to_owned()),
+            name => match parse_arithmetic(name) {
                 Some(operation) => Change::Number(operation, value()?.to_vec()),
                 None => {
-                    return Err(bad(format!(
-                        "'{}' is no change (argument {at}): there are PUT UNSET RENAME ADD SUB MUL DIV MOD AND OR XOR MIN MAX APPEND PREPEND TRIMLEFT TRIMRIGHT LPUSH RPUSH SADD SREM SINTER SUNION MADD MREM",
+                    return Err(bad_request(format!(
+                        "'{}' is not a change (argument {at}): the changes are PUT UNSET RENAME ADD SUB MUL DIV MOD AND OR XOR MIN MAX APPEND PREPEND TRIMLEFT TRIMRIGHT LPUSH RPUSH SADD SREM SINTER SUNION MADD MREM",
                         show(word)
                     )));
                 }
@@ -444,17 +460,19 @@ fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, R
         at += 1 + count;
     }
     if changes.is_empty() {
-        Err(bad("DO is followed by a change, such as ADD price 10"))
+        Err(bad_request(
+            "DO must be followed by a change, such as ADD price 10",
+        ))
     } else {
-        Ok(Wish::Changes(changes))
+        Ok(ObjectAction::Changes(changes))
     }
 }
 
-fn too_many() -> Refusal {
-    bad(format!("at most {CHANGES_MAX} changes are made at once"))
+fn too_many_changes() -> Refusal {
+    bad_request(format!("a command can make at most {CHANGES_MAX} changes"))
 }
 
-fn arithmetic(name: &str) -> Option<Arithmetic> {
+fn parse_arithmetic(name: &str) -> Option<Arithmetic> {
     Some(match name {
         "ADD" => Arithmetic::Add,
         "SUB" => Arithmetic::Subtract,
@@ -470,8 +488,8 @@ fn arithmetic(name: &str) -> Option<Arithmetic> {
     })
 }
 
-fn target(word: &[u8], kind: ObjectKind) -> Result<Target, Refusal> {
-    let path = |word: &[u8]| Path::parse(text(word)?).map_err(refused);
+fn parse_target(word: &[u8], kind: ObjectKind) -> Result<Target, Refusal> {
+    let path = |word: &[u8]| Path::parse(parse_text(word)?).map_err(document_refusal);
     if kind == ObjectKind::Json {
         return Ok(Target {
             field: None,
@@ -491,14 +509,14 @@ fn target(word: &[u8], kind: ObjectKind) -> Result<Target, Refusal> {
     })
 }
 
-fn size(word: &[u8]) -> Result<usize, Refusal> {
+fn parse_size(word: &[u8]) -> Result<usize, Refusal> {
     let size = integer(word).and_then(|size| usize::try_from(size).ok());
-    size.ok_or_else(|| bad(format!("'{}' is no number of bytes", show(word))))
+    size.ok_or_else(|| bad_request(format!("'{}' is not a number of bytes", show(word))))
 }
 
-fn elements(word: &[u8]) -> Result<Vec<Value>, Refusal> {
-    match json(word)? {
+fn parse_elements(word: &[u8]) -> Result<Vec<Value>, Refusal> {
+    match parse_json(word)? {
         Value::Array(elements) => Ok(elements),
-        _ => Err(bad("a set is written as a JSON array, such as [1,2]")),
+        _ => Err(bad_request("a set must be a JSON array, such as [1,2]")),
     }
 }

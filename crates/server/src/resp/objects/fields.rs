@@ -7,50 +7,50 @@ use larder_protocol::resp::Request;
 use larder_space::object::hash::ExpiryRule;
 use larder_types::integer;
 
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use super::super::tables::{deadline, expiry};
 use super::access::read_hash;
-use super::hash::{change_hash, find_all, syntax};
-use crate::tables::{Refusal, Unanswered};
+use super::hash::{change_hash, find_all, syntax_error};
+use crate::tables::{NoReply, Refusal};
 
-fn bad(message: String) -> Refusal {
+fn bad_request(message: String) -> Refusal {
     (Code::BadRequest, message)
 }
 
 /// Parses `FIELDS numfields field ...`, from the argument at `at` to the end.
-fn names(request: Request<'_>, at: usize) -> Result<Range<usize>, Refusal> {
-    let is_there = request
+fn parse_names(request: Request<'_>, at: usize) -> Result<Range<usize>, Refusal> {
+    let is_present = request
         .get(at)
         .is_some_and(|word| word.eq_ignore_ascii_case(b"FIELDS"));
-    if !is_there {
+    if !is_present {
         let message = "Mandatory argument FIELDS is missing or not at the right position";
-        return Err(bad(message.to_owned()));
+        return Err(bad_request(message.to_owned()));
     }
-    counted(request, at + 1, 1)
+    parse_counted(request, at + 1, 1)
 }
 
 /// Parses `numfields` at `at`, which must be followed by that many groups of `width` arguments. Returns their
 /// positions.
-fn counted(request: Request<'_>, at: usize, width: usize) -> Result<Range<usize>, Refusal> {
+fn parse_counted(request: Request<'_>, at: usize, width: usize) -> Result<Range<usize>, Refusal> {
     let count = request.get(at).and_then(integer);
     let count = count.filter(|count| *count > 0);
     let count = count.ok_or_else(|| {
         let message = "Parameter `numFields` should be greater than 0";
-        bad(message.to_owned())
+        bad_request(message.to_owned())
     })?;
     let (first, end) = (at + 1, request.len());
-    let wanted = usize::try_from(count)
+    let expected = usize::try_from(count)
         .ok()
         .and_then(|count| count.checked_mul(width));
-    if wanted == Some(end.saturating_sub(first)) {
+    if expected == Some(end.saturating_sub(first)) {
         Ok(first..end)
     } else {
         let message = "The `numfields` parameter must match the number of arguments";
-        Err(bad(message.to_owned()))
+        Err(bad_request(message.to_owned()))
     }
 }
 
-fn codes(state: &mut State, codes: &[i64]) {
+fn write_codes(state: &mut ConnectionState, codes: &[i64]) {
     let mut encoder = state.encoder();
     encoder.array(codes.len());
     codes.iter().for_each(|code| encoder.integer(*code));
@@ -58,25 +58,26 @@ fn codes(state: &mut State, codes: &[i64]) {
 
 /// Executes HEXPIRE and similar. `unit` is in milliseconds; the time is relative to now if `from_now`, else to 1970.
 pub fn expire(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
     command: &str,
     (unit, from_now): (i64, bool),
-) -> Result<(), Unanswered> {
+) -> Result<(), NoReply> {
     let time = integer(request.arg(2));
-    let time = time.ok_or_else(|| bad("value is not an integer or out of range".to_owned()))?;
+    let time =
+        time.ok_or_else(|| bad_request("value is not an integer or out of range".to_owned()))?;
     if time < 0 {
-        return Err(bad("invalid expire time, must be >= 0".to_owned()).into());
+        return Err(bad_request("invalid expire time, must be >= 0".to_owned()).into());
     }
     let rule = request.arg(3).to_ascii_uppercase();
     let (rule, at) = match rule.as_slice() {
-        b"NX" => (ExpiryRule::WithoutOne, 4),
-        b"XX" => (ExpiryRule::WithOne, 4),
+        b"NX" => (ExpiryRule::NoExpiry, 4),
+        b"XX" => (ExpiryRule::HasExpiry, 4),
         b"GT" => (ExpiryRule::Later, 4),
         b"LT" => (ExpiryRule::Earlier, 4),
         _ => (ExpiryRule::Always, 3),
     };
-    let names = names(request, at)?;
+    let names = parse_names(request, at)?;
     let all = change_hash(state, request.arg(1), |hash, now| {
         let at = deadline((time, unit, from_now), now, command)?;
         let names = names.map(|at| request.arg(at));
@@ -84,31 +85,31 @@ pub fn expire(
         let is_changed = codes.iter().any(|code| *code > 0);
         Ok((codes, is_changed))
     })?;
-    codes(state, &all);
+    write_codes(state, &all);
     Ok(())
 }
 
-pub fn persist(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let names = names(request, 2)?;
+pub fn persist(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let names = parse_names(request, 2)?;
     let all = change_hash(state, request.arg(1), |hash, _| {
-        let places = hash.places(names.map(|at| request.arg(at)));
-        let persist = |place| hash.persist_place(place);
+        let places = hash.positions(names.map(|at| request.arg(at)));
+        let persist = |place| hash.persist_at(place);
         let codes: Vec<i64> = places.into_iter().map(persist).collect();
         let is_changed = codes.contains(&1);
         Ok((codes, is_changed))
     })?;
-    codes(state, &all);
+    write_codes(state, &all);
     Ok(())
 }
 
 /// Executes HTTL and similar: returns -2 for an absent field, -1 for a field without TTL, else the result of `shown`
 /// for the expiry time and now.
-pub fn times(
-    state: &mut State,
+pub fn read_times(
+    state: &mut ConnectionState,
     request: Request<'_>,
-    shown: impl Fn(u64, u64) -> u64,
-) -> Result<(), Unanswered> {
-    let names = names(request, 2)?;
+    convert: impl Fn(u64, u64) -> u64,
+) -> Result<(), NoReply> {
+    let names = parse_names(request, 2)?;
     read_hash(state, request.arg(1), |hash, now, to| {
         let found = find_all(hash, names.map(|at| request.arg(at)), now);
         let mut encoder = to.encoder();
@@ -117,7 +118,7 @@ pub fn times(
             encoder.integer(match field {
                 None => -2,
                 Some((_, None)) => -1,
-                Some((_, Some(at))) => shown(at, now) as i64,
+                Some((_, Some(at))) => convert(at, now) as i64,
             });
         }
         Ok(())
@@ -125,7 +126,7 @@ pub fn times(
 }
 
 /// Appends values that a change has collected.
-fn answer(state: &mut State, values: &[Option<Vec<u8>>]) {
+fn write_values(state: &mut ConnectionState, values: &[Option<Vec<u8>>]) {
     let mut encoder = state.encoder();
     encoder.array(values.len());
     for value in values {
@@ -137,80 +138,86 @@ fn answer(state: &mut State, values: &[Option<Vec<u8>>]) {
 }
 
 /// Returns a check that rejects a change whose reply would be too long, before it is applied.
-fn refuse_long(state: &State) -> impl Fn(&[Option<Vec<u8>>]) -> Result<(), Refusal> + use<> {
+fn check_reply_size(
+    state: &ConnectionState,
+) -> impl Fn(&[Option<Vec<u8>>]) -> Result<(), Refusal> + use<> {
     let (limits, answered) = (state.core.clients.limits, state.output.len());
     move |values| {
         let bytes = values.iter().flatten().map(|value| value.len() + 16).sum();
         if limits.admits(answered, bytes) {
             Ok(())
         } else {
-            Err(limits.too_long())
+            Err(limits.reply_too_long())
         }
     }
 }
 
-pub fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let names = names(request, 2)?;
-    let refuse_long = refuse_long(state);
+pub fn get_del(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let names = parse_names(request, 2)?;
+    let check_reply_size = check_reply_size(state);
     let values = change_hash(state, request.arg(1), |hash, _| {
         let values = hash.take_all(names.map(|at| request.arg(at)));
-        refuse_long(&values)?;
+        check_reply_size(&values)?;
         let is_changed = values.iter().any(Option::is_some);
         Ok((values, is_changed))
     })?;
-    answer(state, &values);
+    write_values(state, &values);
     Ok(())
 }
 
-pub fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn get_ex(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let option = request.arg(2).to_ascii_uppercase();
     let number = |at| {
         let number = request.get(at).and_then(integer);
-        number.ok_or_else(|| bad("value is not an integer or out of range".to_owned()))
+        number.ok_or_else(|| bad_request("value is not an integer or out of range".to_owned()))
     };
     let (time, persists, at) = match option.as_slice() {
         b"PERSIST" => (None, true, 3),
         b"EX" | b"PX" | b"EXAT" | b"PXAT" => match number(3)? {
             time @ 1.. => (Some(expiry(&option, time)), false, 4),
-            _ => return Err(bad("invalid expire time in 'hgetex' command".to_owned()).into()),
+            _ => {
+                return Err(
+                    bad_request("invalid expire time in 'hgetex' command".to_owned()).into(),
+                );
+            }
         },
         b"FIELDS" => (None, false, 2),
-        _ => return Err(syntax().into()),
+        _ => return Err(syntax_error().into()),
     };
-    let names = names(request, at)?;
-    let refuse_long = refuse_long(state);
+    let names = parse_names(request, at)?;
+    let check_reply_size = check_reply_size(state);
     let values = change_hash(state, request.arg(1), |hash, now| {
         let names = || names.clone().map(|at| request.arg(at));
-        let places = hash.places(names());
+        let places = hash.positions(names());
         let value = |place: &Option<usize>| place.map(|place| hash.fields[place].value.clone());
         let values: Vec<Option<Vec<u8>>> = places.iter().map(value).collect();
-        refuse_long(&values)?;
+        check_reply_size(&values)?;
         let codes = match time {
             Some(time) => {
                 let at = deadline(time, now, "hgetex")?;
                 hash.expire_fields(names(), at, ExpiryRule::Always, now)
             }
             None if persists => {
-                let persist = |place| hash.persist_place(place);
+                let persist = |place| hash.persist_at(place);
                 places.into_iter().map(persist).collect()
             }
             None => Vec::new(),
         };
         Ok((values, codes.iter().any(|code| *code > 0)))
     })?;
-    answer(state, &values);
+    write_values(state, &values);
     Ok(())
 }
 
 /// The precondition of HSETEX on the existence of the fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Only {
+enum FieldPrecondition {
     IfNoneExists,
     IfAllExist,
 }
 
 /// Executes HSETEX.
-pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn set_ex(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let options = SetEx::parse(request)?;
     let is_set = change_hash(state, request.arg(1), |hash, now| {
         let at = match options.time {
@@ -218,11 +225,11 @@ pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
             None => None,
         };
         let names = options.pairs.iter().map(|(name, _)| *name);
-        let places = hash.places(names.clone());
+        let places = hash.positions(names.clone());
         let holds = match options.only {
             None => true,
-            Some(Only::IfNoneExists) => places.iter().all(Option::is_none),
-            Some(Only::IfAllExist) => places.iter().all(Option::is_some),
+            Some(FieldPrecondition::IfNoneExists) => places.iter().all(Option::is_none),
+            Some(FieldPrecondition::IfAllExist) => places.iter().all(Option::is_some),
         };
         if !holds {
             return Ok((false, false));
@@ -248,7 +255,7 @@ pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
 
 /// The arguments of HSETEX.
 struct SetEx<'a> {
-    only: Option<Only>,
+    only: Option<FieldPrecondition>,
     time: Option<(i64, i64, bool)>,
     keeps_ttl: bool,
     pairs: Vec<Pair<'a>>,
@@ -272,40 +279,43 @@ impl<'a> SetEx<'a> {
             match option.as_slice() {
                 b"FNX" | b"FXX" if options.only.is_some() => {
                     let message = "Only one of FXX or FNX arguments can be specified";
-                    return Err(bad(message.to_owned()));
+                    return Err(bad_request(message.to_owned()));
                 }
-                b"FNX" => options.only = Some(Only::IfNoneExists),
-                b"FXX" => options.only = Some(Only::IfAllExist),
+                b"FNX" => options.only = Some(FieldPrecondition::IfNoneExists),
+                b"FXX" => options.only = Some(FieldPrecondition::IfAllExist),
                 b"EX" | b"PX" | b"EXAT" | b"PXAT" | b"KEEPTTL"
                     if options.time.is_some() || options.keeps_ttl =>
                 {
                     let message =
                         "Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified";
-                    return Err(bad(message.to_owned()));
+                    return Err(bad_request(message.to_owned()));
                 }
                 b"KEEPTTL" => options.keeps_ttl = true,
                 b"EX" | b"PX" | b"EXAT" | b"PXAT" => {
                     let time = request.get(at).and_then(integer);
-                    let time = time
-                        .ok_or_else(|| bad("value is not an integer or out of range".to_owned()))?;
+                    let time = time.ok_or_else(|| {
+                        bad_request("value is not an integer or out of range".to_owned())
+                    })?;
                     if time <= 0 {
-                        return Err(bad("invalid expire time in 'hsetex' command".to_owned()));
+                        return Err(bad_request(
+                            "invalid expire time in 'hsetex' command".to_owned(),
+                        ));
                     }
                     options.time = Some(expiry(&option, time));
                     at += 1;
                 }
                 b"FIELDS" => {
-                    let pairs = counted(request, at, 2)?.step_by(2);
+                    let pairs = parse_counted(request, at, 2)?.step_by(2);
                     let pair = |at| (request.arg(at), request.arg(at + 1));
                     options.pairs = pairs.map(pair).collect();
                     return Ok(options);
                 }
                 _ => {
                     let shown = crate::error::show(&option);
-                    return Err(bad(format!("unknown argument: {shown}")));
+                    return Err(bad_request(format!("unknown argument: {shown}")));
                 }
             }
         }
-        Err(bad("missing FIELDS argument".to_owned()))
+        Err(bad_request("missing FIELDS argument".to_owned()))
     }
 }

@@ -9,20 +9,20 @@ use larder_space::base::number::Number;
 use larder_space::object::{ChangeError, Hash, HashView, Object, ObjectKind};
 use larder_types::{Random, integer, key_hash};
 
-use super::super::state::State;
-use super::access::{Answer, Becomes, change, read_hash};
+use super::super::state::ConnectionState;
+use super::access::{BoundedReply, NewState, change, read_hash};
 use crate::glob::Glob;
-use crate::tables::{Refusal, Unanswered};
+use crate::tables::{NoReply, Refusal};
 
 /// Maximum product of fields and names that are compared one by one; beyond it, names are looked up in a map.
 const COMPARED_MAX: usize = 4096;
 /// Minimum number of fields per HSCAN reply; COUNT can raise it. Each call scans the complete hash, so small replies
 /// would be inefficient.
-const SCANNED_MIN: usize = 256;
+const SCAN_FIELDS_MIN: usize = 256;
 /// Maximum number of fields that HRANDFIELD draws with repetition.
-const DRAWN_MAX: u64 = 100_000;
+const RANDOM_FIELDS_MAX: u64 = 100_000;
 
-fn bad(message: &str) -> Refusal {
+fn bad_request(message: &str) -> Refusal {
     (Code::BadRequest, message.to_owned())
 }
 
@@ -31,11 +31,11 @@ fn wrong_arity(command: &str) -> Refusal {
     (Code::WrongArity, message)
 }
 
-pub(super) fn syntax() -> Refusal {
+pub(super) fn syntax_error() -> Refusal {
     (Code::Syntax, "syntax error".to_owned())
 }
 
-pub(super) fn refused(error: ChangeError) -> Refusal {
+pub(super) fn change_refusal(error: ChangeError) -> Refusal {
     let code = match error {
         ChangeError::WrongKind => Code::WrongType,
         _ => Code::BadRequest,
@@ -45,29 +45,33 @@ pub(super) fn refused(error: ChangeError) -> Refusal {
 
 /// Changes the hash of a key; an absent key counts as an empty hash.
 pub(super) fn change_hash<T>(
-    state: &mut State,
+    state: &mut ConnectionState,
     key: &[u8],
     decide: impl FnOnce(&mut Hash, u64) -> Result<(T, bool), Refusal>,
-) -> Result<T, Unanswered> {
+) -> Result<T, NoReply> {
     change(state, key, ObjectKind::Hash, |before, now| {
         let mut hash = match before {
             Some(Object::Hash(hash)) => hash,
             _ => Hash::default(),
         };
         let (answer, is_changed) = decide(&mut hash, now)?;
-        let becomes = if is_changed {
-            Becomes::This(Object::Hash(hash))
+        let new_state = if is_changed {
+            NewState::Replaced(Object::Hash(hash))
         } else {
-            Becomes::AsItWas
+            NewState::Unchanged
         };
-        Ok((answer, becomes))
+        Ok((answer, new_state))
     })
 }
 
 /// Executes HSET, and HMSET, which returns OK.
-pub fn set(state: &mut State, request: Request<'_>, answers_ok: bool) -> Result<(), Unanswered> {
+pub fn set(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    returns_ok: bool,
+) -> Result<(), NoReply> {
     if !request.len().is_multiple_of(2) {
-        let name = if answers_ok { "hmset" } else { "hset" };
+        let name = if returns_ok { "hmset" } else { "hset" };
         return Err(wrong_arity(name).into());
     }
     let new = change_hash(state, request.arg(1), |hash, _| {
@@ -75,7 +79,7 @@ pub fn set(state: &mut State, request: Request<'_>, answers_ok: bool) -> Result<
         let new = hash.set_all(pairs.map(|at| (request.arg(at), request.arg(at + 1))));
         Ok((new, true))
     })?;
-    if answers_ok {
+    if returns_ok {
         state.encoder().ok()
     } else {
         state.encoder().count(new as u64)
@@ -83,7 +87,7 @@ pub fn set(state: &mut State, request: Request<'_>, answers_ok: bool) -> Result<
     Ok(())
 }
 
-pub fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn set_if_absent(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let is_set = change_hash(state, request.arg(1), |hash, _| {
         let is_set = hash.set_if_absent(request.arg(2), request.arg(3));
         Ok((is_set, is_set))
@@ -92,44 +96,46 @@ pub fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Unan
     Ok(())
 }
 
-pub fn delete(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let gone = change_hash(state, request.arg(1), |hash, _| {
-        let gone = hash.remove_all(request.args().skip(2));
-        Ok((gone, gone > 0))
+pub fn delete(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let removed = change_hash(state, request.arg(1), |hash, _| {
+        let removed = hash.remove_all(request.args().skip(2));
+        Ok((removed, removed > 0))
     })?;
-    state.encoder().count(gone as u64);
+    state.encoder().count(removed as u64);
     Ok(())
 }
 
-pub fn increment(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn increment(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let by = integer(request.arg(3));
-    let by = by.ok_or_else(|| bad("value is not an integer or out of range"))?;
+    let by = by.ok_or_else(|| bad_request("value is not an integer or out of range"))?;
     let sum = change_hash(state, request.arg(1), |hash, _| {
-        let sum = hash.increment(request.arg(2), by).map_err(refused)?;
+        let sum = hash.increment(request.arg(2), by).map_err(change_refusal)?;
         Ok((sum, true))
     })?;
     state.encoder().integer(sum);
     Ok(())
 }
 
-pub fn increment_float(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn increment_float(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let by = request.arg(3);
-    Number::parse(by).ok_or_else(|| bad("value is not a valid float"))?;
+    Number::parse(by).ok_or_else(|| bad_request("value is not a valid float"))?;
     let sum = change_hash(state, request.arg(1), |hash, _| {
-        let sum = hash.increment_float(request.arg(2), by).map_err(refused)?;
+        let sum = hash
+            .increment_float(request.arg(2), by)
+            .map_err(change_refusal)?;
         Ok((sum, true))
     })?;
     state.encoder().bulk(&sum);
     Ok(())
 }
 
-pub fn get(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn get(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     read_hash(state, request.arg(1), |hash, now, to| {
-        to.value(value_of(hash, request.arg(2), now))
+        to.value(find_value(hash, request.arg(2), now))
     })
 }
 
-pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn get_several(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     read_hash(state, request.arg(1), |hash, now, to| {
         let names = request.args().skip(2);
         to.encoder().array(names.len());
@@ -140,7 +146,7 @@ pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unansw
     })
 }
 
-fn value_of<'a>(hash: Option<HashView<'a>>, name: &[u8], now: u64) -> Option<&'a [u8]> {
+fn find_value<'a>(hash: Option<HashView<'a>>, name: &[u8], now: u64) -> Option<&'a [u8]> {
     hash?.get_at(name, now).map(|(value, _)| value)
 }
 
@@ -164,28 +170,32 @@ pub(super) fn find_all<'a, 'n>(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parts {
+pub enum FieldParts {
     Both,
     Names,
     Values,
 }
 
 /// Executes HGETALL, HKEYS and HVALS.
-pub fn all(state: &mut State, request: Request<'_>, parts: Parts) -> Result<(), Unanswered> {
+pub fn read_all(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    parts: FieldParts,
+) -> Result<(), NoReply> {
     read_hash(state, request.arg(1), |hash, now, to| {
         let fields: Vec<_> = hash
             .into_iter()
             .flat_map(|hash| hash.fields_at(now))
             .collect();
         match parts {
-            Parts::Both => to.encoder().map(fields.len()),
+            FieldParts::Both => to.encoder().map(fields.len()),
             _ => to.encoder().array(fields.len()),
         }
         for (name, value, _) in fields {
-            if parts != Parts::Values {
+            if parts != FieldParts::Values {
                 to.bulk(name)?;
             }
-            if parts != Parts::Names {
+            if parts != FieldParts::Names {
                 to.bulk(value)?;
             }
         }
@@ -193,7 +203,7 @@ pub fn all(state: &mut State, request: Request<'_>, parts: Parts) -> Result<(), 
     })
 }
 
-pub fn length(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn length(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     read_hash(state, request.arg(1), |hash, now, to| {
         let count = hash.map_or(0, |hash| {
             if hash.expires() {
@@ -207,17 +217,17 @@ pub fn length(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
     })
 }
 
-pub fn exists(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn exists(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     read_hash(state, request.arg(1), |hash, now, to| {
-        let value = value_of(hash, request.arg(2), now);
+        let value = find_value(hash, request.arg(2), now);
         to.encoder().count(u64::from(value.is_some()));
         Ok(())
     })
 }
 
-pub fn value_length(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn value_length(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     read_hash(state, request.arg(1), |hash, now, to| {
-        let value = value_of(hash, request.arg(2), now);
+        let value = find_value(hash, request.arg(2), now);
         to.encoder().count(value.map_or(0, <[u8]>::len) as u64);
         Ok(())
     })
@@ -225,8 +235,8 @@ pub fn value_length(state: &mut State, request: Request<'_>) -> Result<(), Unans
 
 /// Executes HRANDFIELD. Without a count, it returns one field or null; with a positive count, that many distinct
 /// fields; with a negative count, that many fields with repetition.
-pub fn random(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let not_integer = || bad("value is not an integer or out of range");
+pub fn random(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let not_integer = || bad_request("value is not an integer or out of range");
     let count = match request.get(2) {
         None => None,
         Some(text) => Some(integer(text).ok_or_else(not_integer)?),
@@ -234,11 +244,11 @@ pub fn random(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
     let with_values = match (request.get(3), request.len()) {
         (None, _) => false,
         (Some(word), 4) if word.eq_ignore_ascii_case(b"WITHVALUES") => true,
-        _ => return Err(syntax().into()),
+        _ => return Err(syntax_error().into()),
     };
-    if count.is_some_and(|count| count < 0 && count.unsigned_abs() > DRAWN_MAX) {
+    if count.is_some_and(|count| count < 0 && count.unsigned_abs() > RANDOM_FIELDS_MAX) {
         let message =
-            format!("value is out of range: at most {DRAWN_MAX} fields are drawn at once");
+            format!("value is out of range: HRANDFIELD returns at most {RANDOM_FIELDS_MAX} fields");
         return Err((Code::BadRequest, message).into());
     }
     let mut random = Random::new(RandomState::new().build_hasher().finish());
@@ -259,7 +269,7 @@ pub fn random(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
                 fields.swap(at, other);
             }
             fields.truncate(count);
-            return answer_drawn(to, fields.len(), fields.into_iter(), with_values);
+            return write_fields(to, fields.len(), fields.into_iter(), with_values);
         }
         let count = if fields.is_empty() {
             0
@@ -267,12 +277,12 @@ pub fn random(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
             count.unsigned_abs() as usize
         };
         let drawn = (0..count).map(|_| fields[random.index(fields.len())]);
-        answer_drawn(to, count, drawn, with_values)
+        write_fields(to, count, drawn, with_values)
     })
 }
 
-fn answer_drawn<'a>(
-    to: &mut Answer<'_>,
+fn write_fields<'a>(
+    to: &mut BoundedReply<'_>,
     count: usize,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)>,
     with_values: bool,
@@ -295,13 +305,13 @@ fn answer_drawn<'a>(
 /// Executes HSCAN. A small hash is returned in one reply, as in Redis. Otherwise, fields are returned in the order of
 /// their [places](place_of), which other changes of the hash do not affect. A field that exists during the complete
 /// iteration is therefore returned exactly once.
-pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn scan(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let cursor = std::str::from_utf8(request.arg(2)).ok();
     let cursor = cursor.and_then(|text| text.parse::<u64>().ok());
-    let cursor = cursor.ok_or_else(|| bad("invalid cursor"))?;
-    let (mut pattern, mut with_values, mut count, mut at) = (None, true, SCANNED_MIN, 3);
+    let cursor = cursor.ok_or_else(|| bad_request("invalid cursor"))?;
+    let (mut pattern, mut with_values, mut count, mut at) = (None, true, SCAN_FIELDS_MIN, 3);
     while let Some(option) = request.get(at) {
-        let value = request.get(at + 1).ok_or_else(syntax);
+        let value = request.get(at + 1).ok_or_else(syntax_error);
         match option.to_ascii_uppercase().as_slice() {
             b"NOVALUES" => {
                 with_values = false;
@@ -310,11 +320,11 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
             }
             b"MATCH" => pattern = Some(Glob::parse(value?)?),
             b"COUNT" => match integer(value?) {
-                None => return Err(bad("value is not an integer or out of range").into()),
-                Some(..1) => return Err(syntax().into()),
+                None => return Err(bad_request("value is not an integer or out of range").into()),
+                Some(..1) => return Err(syntax_error().into()),
                 Some(more) => count = count.max(usize::try_from(more).unwrap_or(usize::MAX)),
             },
-            _ => return Err(syntax().into()),
+            _ => return Err(syntax_error().into()),
         }
         at += 2;
     }
@@ -322,10 +332,10 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
         count = count.min(glob.texts_max());
     }
     read_hash(state, request.arg(1), |hash, now, to| {
-        let is_meant = |name: &[u8]| pattern.as_ref().is_none_or(|glob| glob.matches(name));
+        let is_match = |name: &[u8]| pattern.as_ref().is_none_or(|glob| glob.matches(name));
         let fields = hash.into_iter().flat_map(|hash| hash.fields_at(now));
-        let (next, mut fields) = some_of(fields.collect(), cursor, count);
-        fields.retain(|(name, ..)| is_meant(name));
+        let (next, mut fields) = next_fields(fields.collect(), cursor, count);
+        fields.retain(|(name, ..)| is_match(name));
         to.encoder().array(2);
         to.bulk(next.to_string().as_bytes())?;
         to.encoder()
@@ -344,26 +354,26 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
 type Field<'a> = (&'a [u8], &'a [u8], Option<u64>);
 
 /// Returns the next `count` fields from a cursor, and the next cursor: 0 after the last field.
-fn some_of(mut fields: Vec<Field<'_>>, cursor: u64, count: usize) -> (u64, Vec<Field<'_>>) {
+fn next_fields(mut fields: Vec<Field<'_>>, cursor: u64, count: usize) -> (u64, Vec<Field<'_>>) {
     if cursor == 0 && fields.len() <= count {
         return (0, fields);
     }
-    fields.retain(|(name, ..)| place_of(name) >= cursor);
+    fields.retain(|(name, ..)| scan_position(name) >= cursor);
     if fields.len() <= count {
         return (0, fields);
     }
     let (_, (last, ..), _) =
-        fields.select_nth_unstable_by_key(count - 1, |(name, ..)| place_of(name));
-    let last = place_of(last);
+        fields.select_nth_unstable_by_key(count - 1, |(name, ..)| scan_position(name));
+    let last = scan_position(last);
     let before = fields.len();
     // Include all fields with the same place.
-    fields.retain(|(name, ..)| place_of(name) <= last);
+    fields.retain(|(name, ..)| scan_position(name) <= last);
     let next = if fields.len() < before { last + 1 } else { 0 };
     (next, fields)
 }
 
 /// Returns a field's position in the order of HSCAN, which is the same on every node. It is at least 1 and has 53 bits,
 /// which the numbers of every client can represent.
-fn place_of(name: &[u8]) -> u64 {
+fn scan_position(name: &[u8]) -> u64 {
     (key_hash(name) >> 12) + 1
 }

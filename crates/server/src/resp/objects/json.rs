@@ -13,91 +13,94 @@ use larder_space::object::{Document, Object, ObjectKind, ObjectView, Path};
 use larder_types::integer;
 use serde_json::Value;
 
-use super::super::state::State;
-use super::access::{Becomes, change, read};
-use super::hash::syntax;
+use super::super::state::ConnectionState;
+use super::access::{NewState, change, read};
+use super::hash::syntax_error;
 use crate::tables::objects::{OBJECT_BYTES_MAX, wrong_type};
-use crate::tables::{Refusal, Unanswered};
+use crate::tables::{NoReply, Refusal};
 
-fn bad(message: impl Into<String>) -> Refusal {
+fn bad_request(message: impl Into<String>) -> Refusal {
     (Code::BadRequest, message.into())
 }
 
-pub(super) fn refused(refusal: larder_space::error::Refusal) -> Refusal {
-    bad(refusal.to_string())
+pub(super) fn document_refusal(refusal: larder_space::error::Refusal) -> Refusal {
+    bad_request(refusal.to_string())
 }
 
 fn no_key() -> Refusal {
-    bad("could not perform this operation on a key that doesn't exist")
+    bad_request("could not perform this operation on a key that doesn't exist")
 }
 
-pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
-    std::str::from_utf8(bytes).map_err(|_| bad("this is no UTF-8, so it is no JSON and no path"))
+pub(super) fn parse_text(bytes: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| bad_request("the argument is not UTF-8, so it is neither JSON nor a path"))
 }
 
 /// Parses a path argument. The default is the root in the legacy syntax.
-pub(super) fn path(argument: Option<&[u8]>) -> Result<Path, Refusal> {
-    Path::parse(text(argument.unwrap_or(b"."))?).map_err(refused)
+pub(super) fn parse_path(argument: Option<&[u8]>) -> Result<Path, Refusal> {
+    Path::parse(parse_text(argument.unwrap_or(b"."))?).map_err(document_refusal)
 }
 
-pub(super) fn json(argument: &[u8]) -> Result<Value, Refusal> {
-    refuse_large(argument.len())?;
-    document::parse(argument).map_err(refused)
+pub(super) fn parse_json(argument: &[u8]) -> Result<Value, Refusal> {
+    check_document_size(argument.len())?;
+    document::parse(argument).map_err(document_refusal)
 }
 
-fn refuse_large(bytes: usize) -> Result<(), Refusal> {
+fn check_document_size(bytes: usize) -> Result<(), Refusal> {
     if bytes > OBJECT_BYTES_MAX {
-        Err(bad(format!(
-            "the document would have more than the {OBJECT_BYTES_MAX} bytes that an object may have"
+        Err(bad_request(format!(
+            "the document would exceed the maximum size of an object, {OBJECT_BYTES_MAX} bytes"
         )))
     } else {
         Ok(())
     }
 }
 
-fn number(argument: &[u8]) -> Result<i64, Refusal> {
-    integer(argument).ok_or_else(|| bad("value is not an integer or out of range"))
+fn parse_number(argument: &[u8]) -> Result<i64, Refusal> {
+    integer(argument).ok_or_else(|| bad_request("value is not an integer or out of range"))
 }
 
 /// Rejects a change if all values that a path selects grow by this many bytes and the result is too large.
-fn refuse_growth(path: &Path, root: &Value, bytes: usize) -> Result<(), Refusal> {
-    let count = path.count(root).map_err(refused)?;
-    refuse_large(count.saturating_mul(bytes))
+fn check_growth(path: &Path, root: &Value, bytes: usize) -> Result<(), Refusal> {
+    let count = path.count(root).map_err(document_refusal)?;
+    check_document_size(count.saturating_mul(bytes))
 }
 
 /// Reads a document, if it exists.
-fn look(
-    state: &mut State,
+fn read_document(
+    state: &mut ConnectionState,
     key: &[u8],
-    answer: impl FnOnce(Option<Document>, &mut super::access::Answer<'_>) -> Result<(), Refusal>,
-) -> Result<(), Unanswered> {
+    answer: impl FnOnce(Option<Document>, &mut super::access::BoundedReply<'_>) -> Result<(), Refusal>,
+) -> Result<(), NoReply> {
     read(state, key, |view, _, to| match view {
         None => answer(None, to),
         Some(ObjectView::Hash(_)) => Err(wrong_type()),
-        Some(ObjectView::Json(text)) => answer(Some(Document::parse(text).map_err(refused)?), to),
+        Some(ObjectView::Json(text)) => {
+            answer(Some(Document::parse(text).map_err(document_refusal)?), to)
+        }
     })
 }
 
 /// Changes an existing document.
 fn edit<T>(
-    state: &mut State,
+    state: &mut ConnectionState,
     key: &[u8],
     path: &Path,
     growth: usize,
     decide: impl FnOnce(&mut Document) -> Result<T, Refusal>,
-) -> Result<T, Unanswered> {
+) -> Result<T, NoReply> {
     change(state, key, ObjectKind::Json, |before, _| {
         let Some(Object::Json(mut document)) = before else {
             return Err(no_key());
         };
-        refuse_growth(path, &document.root, growth)?;
+        check_growth(path, &document.root, growth)?;
         let answer = decide(&mut document)?;
-        Ok((answer, Becomes::This(Object::Json(document))))
+        Ok((answer, NewState::Replaced(Object::Json(document))))
     })
 }
 
 /// Appends the results of a path: all of them for a `$` path, else the first.
-fn each<T>(
+fn write_each<T>(
     encoder: &mut Encoder<'_>,
     path: &Path,
     found: &[Option<T>],
@@ -119,26 +122,26 @@ fn each<T>(
     }
 }
 
-fn count(encoder: &mut Encoder<'_>, count: &usize) {
+fn write_count(encoder: &mut Encoder<'_>, count: &usize) {
     encoder.count(*count as u64);
 }
 
-pub fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn set(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let rule = match request.get(4).map(<[u8]>::to_ascii_uppercase).as_deref() {
         None => SetRule::Always,
         Some(b"NX") if request.len() == 5 => SetRule::Absent,
         Some(b"XX") if request.len() == 5 => SetRule::Present,
-        Some(_) => return Err(syntax().into()),
+        Some(_) => return Err(syntax_error().into()),
     };
-    let path = path(Some(request.arg(2)))?;
-    let value = json(request.arg(3))?;
+    let path = parse_path(Some(request.arg(2)))?;
+    let value = parse_json(request.arg(3))?;
     let is_set = change(state, request.arg(1), ObjectKind::Json, |before, _| {
         let after = set_in(before.as_ref(), &path, value, request.arg(3).len(), rule)?;
         let is_set = after.is_some();
-        let becomes = after.map_or(Becomes::AsItWas, |document| {
-            Becomes::This(Object::Json(document))
+        let new_state = after.map_or(NewState::Unchanged, |document| {
+            NewState::Replaced(Object::Json(document))
         });
-        Ok((is_set, becomes))
+        Ok((is_set, new_state))
     })?;
     if is_set {
         state.encoder().ok()
@@ -162,33 +165,33 @@ pub(super) fn set_in(
         None => None,
     };
     if let Some(document) = before {
-        refuse_growth(path, &document.root, bytes)?;
+        check_growth(path, &document.root, bytes)?;
     }
-    Document::set(before, path, value, rule).map_err(refused)
+    Document::set(before, path, value, rule).map_err(document_refusal)
 }
 
-pub fn merge(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
-    let patch = json(request.arg(3))?;
+pub fn merge(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
+    let patch = parse_json(request.arg(3))?;
     let is_done = change(state, request.arg(1), ObjectKind::Json, |before, _| {
         let before = match &before {
             Some(Object::Json(document)) => Some(document),
             _ => None,
         };
         if let Some(document) = before {
-            refuse_growth(&path, &document.root, request.arg(3).len())?;
+            check_growth(&path, &document.root, request.arg(3).len())?;
         }
-        let after = Document::merge(before, &path, &patch).map_err(refused)?;
+        let after = Document::merge(before, &path, &patch).map_err(document_refusal)?;
         let is_done = after.is_some();
-        let becomes = match after {
+        let new_state = match after {
             // A null patch at the root removes the document.
             Some(document) if path.is_root() && patch.is_null() && document.root.is_null() => {
-                Becomes::Gone
+                NewState::Removed
             }
-            Some(document) => Becomes::This(Object::Json(document)),
-            None => Becomes::AsItWas,
+            Some(document) => NewState::Replaced(Object::Json(document)),
+            None => NewState::Unchanged,
         };
-        Ok((is_done, becomes))
+        Ok((is_done, new_state))
     })?;
     if is_done {
         state.encoder().ok()
@@ -199,53 +202,53 @@ pub fn merge(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
 }
 
 /// Executes JSON.DEL and JSON.FORGET.
-pub fn delete(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(request.get(2))?;
-    let gone = change(state, request.arg(1), ObjectKind::Json, |before, _| {
+pub fn delete(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(request.get(2))?;
+    let removed = change(state, request.arg(1), ObjectKind::Json, |before, _| {
         let Some(Object::Json(mut document)) = before else {
-            return Ok((0, Becomes::AsItWas));
+            return Ok((0, NewState::Unchanged));
         };
         if path.is_root() {
-            return Ok((1, Becomes::Gone));
+            return Ok((1, NewState::Removed));
         }
-        path.count(&document.root).map_err(refused)?;
+        path.count(&document.root).map_err(document_refusal)?;
         Ok(match document.delete(&path) {
-            0 => (0, Becomes::AsItWas),
-            gone => (gone, Becomes::This(Object::Json(document))),
+            0 => (0, NewState::Unchanged),
+            removed => (removed, NewState::Replaced(Object::Json(document))),
         })
     })?;
-    state.encoder().count(gone as u64);
+    state.encoder().count(removed as u64);
     Ok(())
 }
 
-pub fn get(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn get(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let (mut spacing, mut paths, mut at) = (Spacing::default(), Vec::new(), 2);
     while let Some(word) = request.get(at) {
         at += 2;
-        let value = || request.get(at - 1).ok_or_else(syntax);
+        let value = || request.get(at - 1).ok_or_else(syntax_error);
         match word.to_ascii_uppercase().as_slice() {
             b"INDENT" => spacing.indent = value()?,
             b"NEWLINE" => spacing.newline = value()?,
             b"SPACE" => spacing.space = value()?,
             b"NOESCAPE" => at -= 1,
             _ => {
-                paths.push(path(Some(word))?);
+                paths.push(parse_path(Some(word))?);
                 at -= 1;
             }
         }
     }
     if paths.is_empty() {
-        paths.push(path(None)?);
+        paths.push(parse_path(None)?);
     }
     let limits = state.core.clients.limits;
-    look(state, request.arg(1), |document, to| {
+    read_document(state, request.arg(1), |document, to| {
         let Some(document) = document else {
             return to.value(None);
         };
-        let out = print_paths(&document, &paths, spacing, limits.answer())?;
+        let out = print_paths(&document, &paths, spacing, limits.reply_bytes())?;
         match out {
             Some(out) => to.bulk(&out),
-            None => Err(limits.too_long()),
+            None => Err(limits.reply_too_long()),
         }
     })
 }
@@ -262,7 +265,7 @@ fn print_paths(
     // Nested matches appear several times in the reply, so the total size is checked before the values are cloned.
     let mut bytes = 0_usize;
     for path in paths {
-        path.count(&document.root).map_err(refused)?;
+        path.count(&document.root).map_err(document_refusal)?;
         let mut found = path.select(&document.root);
         if !arrays {
             found.truncate(1);
@@ -277,7 +280,10 @@ fn print_paths(
             (true, _) => Value::Array(found.into_iter().cloned().collect()),
             (false, Some(first)) => (*first).clone(),
             (false, None) => {
-                return Err(bad(format!("Path '{}' does not exist", path.text())));
+                return Err(bad_request(format!(
+                    "Path '{}' does not exist",
+                    path.text()
+                )));
             }
         };
         values.push((path.text().to_owned(), value));
@@ -306,9 +312,9 @@ fn print_paths(
 
 /// Executes JSON.MGET for the keys of this core: returns the values that the path selects in each document, or null if
 /// there is none.
-pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn get_several(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let last = request.len() - 1;
-    let path = path(Some(request.arg(last)))?;
+    let path = parse_path(Some(request.arg(last)))?;
     let limits = state.core.clients.limits;
     let mark = state.output.mark();
     state.encoder().array(last - 1);
@@ -316,18 +322,18 @@ pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unansw
     for at in 1..last {
         done = read(state, request.arg(at), |view, _, to| {
             let document = match view {
-                Some(ObjectView::Json(text)) => Document::parse(text).map_err(refused)?,
+                Some(ObjectView::Json(text)) => Document::parse(text).map_err(document_refusal)?,
                 _ => return to.value(None),
             };
             let paths = std::slice::from_ref(&path);
-            match print_paths(&document, paths, Spacing::default(), limits.answer()) {
+            match print_paths(&document, paths, Spacing::default(), limits.reply_bytes()) {
                 Ok(Some(out)) => to.bulk(&out),
-                Ok(None) => Err(limits.too_long()),
+                Ok(None) => Err(limits.reply_too_long()),
                 // A legacy path without a match.
                 Err(_) => to.value(None),
             }
         });
-        if let Err(Unanswered::Refused((Code::WrongType, _))) = done {
+        if let Err(NoReply::Refused((Code::WrongType, _))) = done {
             state.encoder().null();
             done = Ok(());
         }
@@ -341,18 +347,18 @@ pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unansw
     done
 }
 
-pub fn types(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(request.get(2))?;
-    look(state, request.arg(1), |document, to| {
+pub fn types(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(request.get(2))?;
+    read_document(state, request.arg(1), |document, to| {
         if to.proto() == Proto::Resp3 {
             to.encoder().array(1);
         }
         let Some(document) = document else {
             return to.value(None);
         };
-        path.count(&document.root).map_err(refused)?;
+        path.count(&document.root).map_err(document_refusal)?;
         let types: Vec<_> = document.types(&path).into_iter().map(Some).collect();
-        each(&mut to.encoder(), &path, &types, |encoder, name| {
+        write_each(&mut to.encoder(), &path, &types, |encoder, name| {
             encoder.text(name)
         });
         Ok(())
@@ -361,12 +367,12 @@ pub fn types(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
 
 /// Executes JSON.NUMINCRBY, or JSON.NUMMULTBY if `multiplies`.
 pub fn change_numbers(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
     multiplies: bool,
-) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
-    let by = Number::parse(request.arg(3)).ok_or_else(|| bad("value is not a number"))?;
+) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
+    let by = Number::parse(request.arg(3)).ok_or_else(|| bad_request("value is not a number"))?;
     let done = edit(state, request.arg(1), &path, 0, |document| {
         let operate = |before| {
             if multiplies {
@@ -375,7 +381,9 @@ pub fn change_numbers(
                 document::add(before, by)
             }
         };
-        document.change_numbers(&path, operate).map_err(refused)
+        document
+            .change_numbers(&path, operate)
+            .map_err(document_refusal)
     })?;
     let mut encoder = state.encoder();
     if encoder.proto == Proto::Resp3 {
@@ -398,26 +406,28 @@ pub fn change_numbers(
     Ok(())
 }
 
-pub fn append_string(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub fn append_string(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let has_path = request.len() == 4;
-    let path = path(request.get(2).filter(|_| has_path))?;
+    let path = parse_path(request.get(2).filter(|_| has_path))?;
     let value = request.arg(request.len() - 1);
-    let Value::String(text) = json(value)? else {
-        return Err(bad("the value is no JSON string: it stands in quotes").into());
+    let Value::String(text) = parse_json(value)? else {
+        return Err(bad_request("the value is not a JSON string: enclose it in quotes").into());
     };
     let lengths = edit(state, request.arg(1), &path, value.len(), |document| {
-        document.append_string(&path, &text).map_err(refused)
+        document
+            .append_string(&path, &text)
+            .map_err(document_refusal)
     })?;
-    each(&mut state.encoder(), &path, &lengths, count);
+    write_each(&mut state.encoder(), &path, &lengths, write_count);
     Ok(())
 }
 
-pub fn toggle(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
+pub fn toggle(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
     let flags = edit(state, request.arg(1), &path, 0, |document| {
-        document.toggle(&path).map_err(refused)
+        document.toggle(&path).map_err(document_refusal)
     })?;
-    each(&mut state.encoder(), &path, &flags, |encoder, flag| {
+    write_each(&mut state.encoder(), &path, &flags, |encoder, flag| {
         if path.is_legacy() {
             encoder.text(if *flag { "true" } else { "false" })
         } else {
@@ -427,8 +437,8 @@ pub fn toggle(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
     Ok(())
 }
 
-pub fn clear(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(request.get(2))?;
+pub fn clear(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(request.get(2))?;
     let cleared = edit(state, request.arg(1), &path, 0, |document| {
         Ok(document.clear(&path))
     })?;
@@ -437,46 +447,50 @@ pub fn clear(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
 }
 
 /// Parses the arguments from `at` on as values. Also returns their total size in bytes.
-fn values(request: Request<'_>, at: usize) -> Result<(Vec<Value>, usize), Refusal> {
+fn parse_values(request: Request<'_>, at: usize) -> Result<(Vec<Value>, usize), Refusal> {
     let bytes = request.args().skip(at).map(|text| text.len() + 1).sum();
-    refuse_large(bytes)?;
-    let values: Result<Vec<Value>, Refusal> = request.args().skip(at).map(json).collect();
+    check_document_size(bytes)?;
+    let values: Result<Vec<Value>, Refusal> = request.args().skip(at).map(parse_json).collect();
     Ok((values?, bytes))
 }
 
-pub fn append_elements(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
-    let (values, bytes) = values(request, 3)?;
+pub fn append_elements(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
+    let (values, bytes) = parse_values(request, 3)?;
     let lengths = edit(state, request.arg(1), &path, bytes, |document| {
-        document.append_elements(&path, &values).map_err(refused)
+        document
+            .append_elements(&path, &values)
+            .map_err(document_refusal)
     })?;
-    each(&mut state.encoder(), &path, &lengths, count);
+    write_each(&mut state.encoder(), &path, &lengths, write_count);
     Ok(())
 }
 
-pub fn insert_elements(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
-    let index = number(request.arg(3))?;
-    let (values, bytes) = values(request, 4)?;
+pub fn insert_elements(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
+    let index = parse_number(request.arg(3))?;
+    let (values, bytes) = parse_values(request, 4)?;
     let lengths = edit(state, request.arg(1), &path, bytes, |document| {
         document
             .insert_elements(&path, index, &values)
-            .map_err(refused)
+            .map_err(document_refusal)
     })?;
-    each(&mut state.encoder(), &path, &lengths, count);
+    write_each(&mut state.encoder(), &path, &lengths, write_count);
     Ok(())
 }
 
-pub fn pop_elements(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(request.get(2))?;
+pub fn pop_elements(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(request.get(2))?;
     let index = match request.get(3) {
         None => -1,
-        Some(text) => number(text)?,
+        Some(text) => parse_number(text)?,
     };
     let popped = edit(state, request.arg(1), &path, 0, |document| {
-        document.pop_elements(&path, index).map_err(refused)
+        document
+            .pop_elements(&path, index)
+            .map_err(document_refusal)
     })?;
-    each(
+    write_each(
         &mut state.encoder(),
         &path,
         &popped,
@@ -488,27 +502,29 @@ pub fn pop_elements(state: &mut State, request: Request<'_>) -> Result<(), Unans
     Ok(())
 }
 
-pub fn trim_elements(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
-    let (start, stop) = (number(request.arg(3))?, number(request.arg(4))?);
+pub fn trim_elements(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
+    let (start, stop) = (parse_number(request.arg(3))?, parse_number(request.arg(4))?);
     let lengths = edit(state, request.arg(1), &path, 0, |document| {
-        document.trim_elements(&path, start, stop).map_err(refused)
+        document
+            .trim_elements(&path, start, stop)
+            .map_err(document_refusal)
     })?;
-    each(&mut state.encoder(), &path, &lengths, count);
+    write_each(&mut state.encoder(), &path, &lengths, write_count);
     Ok(())
 }
 
-pub fn index_of(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(Some(request.arg(2)))?;
-    let value = json(request.arg(3))?;
-    let bound = |at| request.get(at).map_or(Ok(0), number);
+pub fn index_of(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(Some(request.arg(2)))?;
+    let value = parse_json(request.arg(3))?;
+    let bound = |at| request.get(at).map_or(Ok(0), parse_number);
     let (start, stop) = (bound(4)?, bound(5)?);
-    look(state, request.arg(1), |document, to| {
+    read_document(state, request.arg(1), |document, to| {
         let document = document.ok_or_else(no_key)?;
-        path.count(&document.root).map_err(refused)?;
+        path.count(&document.root).map_err(document_refusal)?;
         let found = document.index_of_element(&path, &value, start, stop);
-        let found = found.map_err(refused)?;
-        each(&mut to.encoder(), &path, &found, |encoder, at| {
+        let found = found.map_err(document_refusal)?;
+        write_each(&mut to.encoder(), &path, &found, |encoder, at| {
             encoder.integer(*at)
         });
         Ok(())
@@ -517,31 +533,31 @@ pub fn index_of(state: &mut State, request: Request<'_>) -> Result<(), Unanswere
 
 /// Executes JSON.STRLEN, JSON.ARRLEN and JSON.OBJLEN.
 pub fn lengths(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
     of: &'static str,
-) -> Result<(), Unanswered> {
-    let path = path(request.get(2))?;
-    look(state, request.arg(1), |document, to| {
+) -> Result<(), NoReply> {
+    let path = parse_path(request.get(2))?;
+    read_document(state, request.arg(1), |document, to| {
         let Some(document) = document else {
             return to.value(None);
         };
-        path.count(&document.root).map_err(refused)?;
-        let lengths = document.lengths(&path, of).map_err(refused)?;
-        each(&mut to.encoder(), &path, &lengths, count);
+        path.count(&document.root).map_err(document_refusal)?;
+        let lengths = document.lengths(&path, of).map_err(document_refusal)?;
+        write_each(&mut to.encoder(), &path, &lengths, write_count);
         Ok(())
     })
 }
 
-pub fn names(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let path = path(request.get(2))?;
-    look(state, request.arg(1), |document, to| {
+pub fn names(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+    let path = parse_path(request.get(2))?;
+    read_document(state, request.arg(1), |document, to| {
         let Some(document) = document else {
             return to.value(None);
         };
-        path.count(&document.root).map_err(refused)?;
-        let names = document.names(&path).map_err(refused)?;
-        each(&mut to.encoder(), &path, &names, |encoder, names| {
+        path.count(&document.root).map_err(document_refusal)?;
+        let names = document.names(&path).map_err(document_refusal)?;
+        write_each(&mut to.encoder(), &path, &names, |encoder, names| {
             encoder.array(names.len());
             names.iter().for_each(|name| encoder.text(name));
         });

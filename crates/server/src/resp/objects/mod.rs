@@ -3,7 +3,7 @@
 //!
 //! - `access` reads and changes an object.
 //! - `hash` has the commands on hashes, and `fields` those on the TTL of fields.
-//! - `json` has the commands on documents, and `several` has JSON.MSET.
+//! - `json` has the commands on documents, and `json_mset` has JSON.MSET.
 //! - `change` has OBJ.CHANGE and SPACE.CPUT.
 //!
 //! Commands on text and on keys of any kind (SET, DEL, TTL, RENAME) are in the modules on tables.
@@ -13,19 +13,19 @@ mod change;
 mod fields;
 mod hash;
 mod json;
-mod several;
+mod json_mset;
 
 use larder_protocol::commands::{Command, Id};
 
-use super::state::State;
-use crate::tables::Unanswered;
+use super::state::ConnectionState;
+use crate::tables::NoReply;
 
-pub(super) use access::{broken, refuse_large};
+pub(super) use access::{check_object_size, corrupted_object};
 pub(super) use change::check as check_change;
-pub(super) use several::{set_all, settings};
+pub(super) use json_mset::{assign_all, parse_assignments};
 
 /// Executes a command on an object. Returns false if it is not such a command.
-pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, Unanswered> {
+pub(super) fn execute(state: &mut ConnectionState, command: Command<'_>) -> Result<bool, NoReply> {
     let request = command.request;
     match command.id() {
         Id::HSet => hash::set(state, request, false)?,
@@ -37,9 +37,9 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
         Id::HIncrByFloat => hash::increment_float(state, request)?,
         Id::HGet => hash::get(state, request)?,
         Id::HMGet => hash::get_several(state, request)?,
-        Id::HGetAll => hash::all(state, request, hash::Parts::Both)?,
-        Id::HKeys => hash::all(state, request, hash::Parts::Names)?,
-        Id::HVals => hash::all(state, request, hash::Parts::Values)?,
+        Id::HGetAll => hash::read_all(state, request, hash::FieldParts::Both)?,
+        Id::HKeys => hash::read_all(state, request, hash::FieldParts::Names)?,
+        Id::HVals => hash::read_all(state, request, hash::FieldParts::Values)?,
         Id::HLen => hash::length(state, request)?,
         Id::HExists => hash::exists(state, request)?,
         Id::HStrLen => hash::value_length(state, request)?,
@@ -52,10 +52,10 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
         Id::HPExpireAt => fields::expire(state, request, "hpexpireat", (1, false))?,
         Id::HPersist => fields::persist(state, request)?,
         // Rounded as in Redis.
-        Id::HTtl => fields::times(state, request, |at, now| (at - now).div_ceil(1000))?,
-        Id::HPTtl => fields::times(state, request, |at, now| at - now)?,
-        Id::HExpireTime => fields::times(state, request, |at, _| at.div_ceil(1000))?,
-        Id::HPExpireTime => fields::times(state, request, |at, _| at)?,
+        Id::HTtl => fields::read_times(state, request, |at, now| (at - now).div_ceil(1000))?,
+        Id::HPTtl => fields::read_times(state, request, |at, now| at - now)?,
+        Id::HExpireTime => fields::read_times(state, request, |at, _| at.div_ceil(1000))?,
+        Id::HPExpireTime => fields::read_times(state, request, |at, _| at)?,
         Id::HGetDel => fields::get_del(state, request)?,
         Id::HGetEx => fields::get_ex(state, request)?,
 
@@ -63,7 +63,7 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
         Id::SpaceCPut => change::put(state, request)?,
 
         Id::JsonSet => json::set(state, request)?,
-        Id::JsonMSet => several::set_several(state, request)?,
+        Id::JsonMSet => json_mset::set_several(state, request)?,
         Id::JsonMerge => json::merge(state, request)?,
         Id::JsonDel | Id::JsonForget => json::delete(state, request)?,
         Id::JsonGet => json::get(state, request)?,

@@ -14,17 +14,19 @@ use std::sync::Arc;
 use larder_batch::{Attempt, Error};
 use tokio::task::JoinHandle;
 
-use super::super::output::Mark;
-use super::super::state::State;
+use super::super::output::OutputMark;
+use super::super::state::ConnectionState;
 use super::disk_hook::run_hook;
-use super::reply::{ReplyBuilder, range_of};
-use super::{Before, KeyQuery, READ_AHEAD_BYTES_MAX, READS_MAX, add, attempt, failure};
+use super::reply::{ReplyBuilder, byte_range};
+use super::{
+    KeyQuery, READ_AHEAD_BYTES_MAX, READS_MAX, ReplyCheckpoint, add, lookup_error, try_lookup,
+};
 use crate::catalog::LiveStore;
 use crate::error::Refusal;
 use crate::pinned_value::PinnedValue;
 
 /// A part of the reply that is still missing.
-pub(in crate::resp) enum Target {
+pub(in crate::resp) enum ReadTarget {
     Key(Arc<LiveStore>, Box<[u8]>),
     /// The reply for a key of a table, which has already been read.
     Row(Vec<u8>),
@@ -33,9 +35,9 @@ pub(in crate::resp) enum Target {
 /// A command whose remaining keys wait for the disk, or for the client to read its replies.
 pub(in crate::resp) struct ReadJob {
     pub reply: ReplyBuilder,
-    targets: VecDeque<Target>,
+    targets: VecDeque<ReadTarget>,
     /// The start of the reply; `None` once a part of it may have been sent.
-    mark: Option<Mark>,
+    mark: Option<OutputMark>,
     failed: bool,
     read_ahead: usize,
 }
@@ -53,7 +55,7 @@ pub(in crate::resp) enum ReadStep {
 
 impl ReadJob {
     /// Creates the job of a command with this number of keys, which the caller then adds in order.
-    pub fn new(state: &State, query: KeyQuery, keys: usize) -> ReadJob {
+    pub fn new(state: &ConnectionState, query: KeyQuery, keys: usize) -> ReadJob {
         ReadJob {
             reply: ReplyBuilder::new(query, keys),
             targets: VecDeque::with_capacity(keys),
@@ -64,10 +66,10 @@ impl ReadJob {
     }
 
     /// Creates the job for the rest of a command whose reply starts at `mark`.
-    pub(super) fn of_rest(
+    pub(super) fn for_rest(
         reply: ReplyBuilder,
-        targets: VecDeque<Target>,
-        mark: Mark,
+        targets: VecDeque<ReadTarget>,
+        mark: OutputMark,
         read_ahead: usize,
     ) -> ReadJob {
         ReadJob {
@@ -79,37 +81,37 @@ impl ReadJob {
         }
     }
 
-    pub fn add(&mut self, target: Target) {
+    pub fn add(&mut self, target: ReadTarget) {
         self.targets.push_back(target);
     }
 
     /// Counts keys of tables in the statistics, with the number of those that exist.
-    pub fn count_rows(&mut self, asked: u64, present: u64) {
-        self.reply.asked += asked;
-        self.reply.absent += asked.saturating_sub(present);
+    pub fn count_rows(&mut self, requested: u64, present: u64) {
+        self.reply.requested += requested;
+        self.reply.absent += requested.saturating_sub(present);
     }
 
     /// Records that a part of the reply may have been sent, so that an error can no longer replace it.
-    pub fn reply_has_left(&mut self) {
+    pub fn mark_partly_sent(&mut self) {
         self.mark = None;
     }
 
     /// Appends the replies of keys that are in memory.
-    pub fn advance(&mut self, state: &mut State) -> ReadStep {
+    pub fn advance(&mut self, state: &mut ConnectionState) -> ReadStep {
         while let Some(target) = self.targets.front() {
             if !state.has_room() {
                 return ReadStep::OutputFull;
             }
             let (live, key) = match target {
-                Target::Key(live, key) => (live, key),
-                Target::Row(reply) => {
+                ReadTarget::Key(live, key) => (live, key),
+                ReadTarget::Row(reply) => {
                     self.reply.add_reply(&mut state.output, state.proto, reply);
                     self.targets.pop_front();
                     continue;
                 }
             };
-            let before = Before::now(live, state, &self.reply, 0);
-            let found = match attempt(live, key) {
+            let checkpoint = ReplyCheckpoint::take(live, state, &self.reply, 0);
+            let found = match try_lookup(live, key) {
                 Ok(Attempt::WouldBlock) => return ReadStep::NeedsDisk,
                 Ok(Attempt::Ready(value)) => Ok(value),
                 Err(error) => Err(error),
@@ -117,8 +119,8 @@ impl ReadJob {
             match found {
                 Ok(value) => {
                     add(state, &mut self.reply, live, key, value);
-                    if before.is_lost(live) {
-                        (self.reply, _) = before.undo(state);
+                    if checkpoint.is_invalidated(live) {
+                        (self.reply, _) = checkpoint.restore(state);
                         continue;
                     }
                 }
@@ -128,7 +130,7 @@ impl ReadJob {
         }
         if !self.failed {
             self.reply.finish(&mut state.output, state.proto);
-            state.keys = (self.reply.asked, self.reply.absent);
+            state.keys = (self.reply.requested, self.reply.absent);
         }
         ReadStep::Done
     }
@@ -137,8 +139,8 @@ impl ReadJob {
     pub fn start_reads(&self) -> Vec<DiskRead> {
         let next = self.targets.iter().take(self.read_ahead);
         let next = next.map_while(|target| match target {
-            Target::Key(live, key) => Some((live, key)),
-            Target::Row(_) => None,
+            ReadTarget::Key(live, key) => Some((live, key)),
+            ReadTarget::Row(_) => None,
         });
         next.map(|(live, key)| {
             let (live, key, query) = (live.clone(), key.clone(), self.reply.query);
@@ -148,7 +150,7 @@ impl ReadJob {
                 Ok(found.map(|value| match query {
                     // Cut on the disk thread, where copying a large part delays no other client.
                     KeyQuery::GetRange { start, end } => {
-                        let range = range_of(start, end, value.len());
+                        let range = byte_range(start, end, value.len());
                         value.slice(range)
                     }
                     _ => value,
@@ -159,21 +161,26 @@ impl ReadJob {
     }
 
     /// Appends the result of the next lookup.
-    pub fn deliver(&mut self, state: &mut State, found: Result<Option<PinnedValue>, Error>) {
-        let Some(Target::Key(live, key)) = self.targets.pop_front() else {
+    pub fn deliver(
+        &mut self,
+        state: &mut ConnectionState,
+        found: Result<Option<PinnedValue>, Error>,
+    ) {
+        let Some(ReadTarget::Key(live, key)) = self.targets.pop_front() else {
             return;
         };
-        let before = Before::now(&live, state, &self.reply, 0);
-        let is_answered = matches!(
+        let checkpoint = ReplyCheckpoint::take(&live, state, &self.reply, 0);
+        let returns_value = matches!(
             self.reply.query,
             KeyQuery::Get | KeyQuery::MGet | KeyQuery::GetRange { .. }
         );
         match found {
             // A value in a mapped file takes no memory, whatever its length.
             Ok(Some(value))
-                if is_answered && value.memory_bytes() > state.core.clients.limits.answer() =>
+                if returns_value
+                    && value.memory_bytes() > state.core.clients.limits.reply_bytes() =>
             {
-                let refusal = state.core.clients.limits.too_long();
+                let refusal = state.core.clients.limits.reply_too_long();
                 self.refuse(state, refusal);
             }
             Ok(value) => {
@@ -192,20 +199,20 @@ impl ReadJob {
                     .add(&mut state.output, state.proto, key.len(), value, |value| {
                         value
                     });
-                if borrowed && !live.version.is_whole() {
-                    (self.reply, _) = before.undo(state);
-                    self.fail(state, &live.version.lost());
+                if borrowed && !live.version.is_intact() {
+                    (self.reply, _) = checkpoint.restore(state);
+                    self.fail(state, &live.version.lost_pages_error());
                 }
             }
             Err(error) => self.fail(state, &error),
         }
     }
 
-    fn fail(&mut self, state: &mut State, error: &Error) {
-        self.refuse(state, failure(error));
+    fn fail(&mut self, state: &mut ConnectionState, error: &Error) {
+        self.refuse(state, lookup_error(error));
     }
 
-    fn refuse(&mut self, state: &mut State, refusal: Refusal) {
+    fn refuse(&mut self, state: &mut ConnectionState, refusal: Refusal) {
         if let Some(mark) = self.mark {
             state.output.rewind(mark);
         }

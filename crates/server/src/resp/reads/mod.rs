@@ -28,17 +28,17 @@ use larder_protocol::resp::Encoder;
 use larder_types::integer;
 
 use super::dispatch::NOT_AN_INTEGER;
-use super::output::Mark;
-use super::state::State;
+use super::output::OutputMark;
+use super::state::ConnectionState;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::error::{Refusal, show};
 use crate::pinned_value::PinnedValue;
 
 pub(in crate::resp) use disk_hook::is_hooked;
 pub use disk_hook::set_disk_hook;
-pub(in crate::resp) use job::{ReadJob, ReadStep, Target};
+pub(in crate::resp) use job::{ReadJob, ReadStep, ReadTarget};
 use reply::ReplyBuilder;
-pub(in crate::resp) use reply::range_of;
+pub(in crate::resp) use reply::byte_range;
 
 /// Maximum number of concurrent disk reads of one command.
 const READS_MAX: usize = 16;
@@ -81,17 +81,17 @@ pub(in crate::resp) enum ObjectQuery {
 
 impl ObjectQuery {
     /// Appends the reply for a text.
-    pub fn answer_text(self, value: &[u8], encoder: &mut Encoder<'_>) {
+    pub fn encode_text_reply(self, value: &[u8], encoder: &mut Encoder<'_>) {
         /// Redis embeds strings of up to this size in their header.
         const EMBEDDED_MAX: usize = 44;
-        self.answer(encoder, || match value.len() {
+        self.encode_reply(encoder, || match value.len() {
             _ if integer(value).is_some() => "int",
             ..=EMBEDDED_MAX => "embstr",
             _ => "raw",
         });
     }
 
-    pub fn answer(self, encoder: &mut Encoder<'_>, encoding: impl FnOnce() -> &'static str) {
+    pub fn encode_reply(self, encoder: &mut Encoder<'_>, encoding: impl FnOnce() -> &'static str) {
         match self {
             ObjectQuery::Encoding => encoder.text(encoding()),
             ObjectQuery::IdleTime => encoder.integer(0),
@@ -137,7 +137,7 @@ impl KeyQuery {
 
 /// Returns the live store and the key in it that a Redis key denotes, if there is such a store.
 #[inline]
-pub(in crate::resp) fn record<'s, 'k>(
+pub(in crate::resp) fn find_record<'s, 'k>(
     snapshot: &'s Snapshot,
     redis_key: &'k [u8],
 ) -> Option<(&'s Arc<LiveStore>, &'k [u8])> {
@@ -153,7 +153,7 @@ pub(in crate::resp) fn resolve<'s, 'k>(
     redis_key: &'k [u8],
 ) -> Result<(&'s Arc<LiveStore>, &'k [u8]), Refusal> {
     let Some(colon) = redis_key.iter().position(|&byte| byte == b':') else {
-        return Err(no_colon(redis_key));
+        return Err(missing_store_name(redis_key));
     };
     match snapshot.lookup(&redis_key[..colon]) {
         Lookup::Live(live) => Ok((live, &redis_key[colon + 1..])),
@@ -162,7 +162,7 @@ pub(in crate::resp) fn resolve<'s, 'k>(
 }
 
 #[cold]
-fn no_colon(redis_key: &[u8]) -> Refusal {
+fn missing_store_name(redis_key: &[u8]) -> Refusal {
     let shown = show(redis_key);
     (
         Code::BadRequest,
@@ -179,14 +179,14 @@ pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
             let shown = show(name);
             (
                 Code::NoSuchStore,
-                format!("no store is named '{shown}'; STORE.LIST lists those there are"),
+                format!("no store is named '{shown}'; STORE.LIST lists all stores"),
             )
         }
     }
 }
 
 /// Returns the error reply for a failed lookup.
-pub(in crate::resp) fn failure(error: &Error) -> Refusal {
+pub(in crate::resp) fn lookup_error(error: &Error) -> Refusal {
     let code = match error {
         Error::Corrupted { .. } => Code::Corrupted,
         Error::NotHere { .. } => Code::ClusterDown,
@@ -198,7 +198,7 @@ pub(in crate::resp) fn failure(error: &Error) -> Refusal {
 /// Returns the number of a store's keys to look up together: `most`, or fewer if values are so large that the replies
 /// would exceed the memory for one batch.
 #[inline]
-pub(in crate::resp) fn keys_at_a_time(live: &LiveStore, most: usize) -> usize {
+pub(in crate::resp) fn batch_len(live: &LiveStore, most: usize) -> usize {
     let manifest = live.version.manifest();
     let value_bytes = manifest.value_bytes / manifest.record_count.max(1);
     match value_bytes {
@@ -209,7 +209,7 @@ pub(in crate::resp) fn keys_at_a_time(live: &LiveStore, most: usize) -> usize {
 
 /// Executes a read of `keys`, as far as memory and the output allow. The returned job completes the rest.
 pub(in crate::resp) fn read<'k>(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     query: KeyQuery,
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
@@ -226,11 +226,11 @@ pub(in crate::resp) fn read<'k>(
     }
     if let Some(hot) = &state.core.hot {
         for (live, key) in &targets {
-            hot.read(&live.name, &[*key]);
+            hot.record(&live.name, &[*key]);
         }
     }
     let mark = state.output.mark();
-    let mut answer = ReplyBuilder::new(query, targets.len());
+    let mut reply = ReplyBuilder::new(query, targets.len());
     let mut done = 0;
     let mut found = Vec::new();
     while done < targets.len() && state.has_room() {
@@ -238,11 +238,11 @@ pub(in crate::resp) fn read<'k>(
         let rest = &targets[done..];
         let same = rest
             .iter()
-            .take(keys_at_a_time(live, BATCH))
+            .take(batch_len(live, BATCH))
             .take_while(|(other, _)| Arc::ptr_eq(other, live))
             .count();
         let batch = &rest[..same];
-        let before = Before::now(live, state, &answer, done);
+        let checkpoint = ReplyCheckpoint::take(live, state, &reply, done);
         if same > 1
             && live.version.is_resident()
             && !live.has_large_values()
@@ -251,7 +251,7 @@ pub(in crate::resp) fn read<'k>(
             let keys: Vec<&[u8]> = batch.iter().map(|(_, key)| *key).collect();
             live.version.get_many(&keys, &mut found);
         } else {
-            match attempt(live, batch[0].1) {
+            match try_lookup(live, batch[0].1) {
                 Ok(Attempt::Ready(value)) => found.push(Ok(value)),
                 Ok(Attempt::WouldBlock) => break,
                 Err(error) => found.push(Err(error)),
@@ -259,81 +259,86 @@ pub(in crate::resp) fn read<'k>(
         }
         for (value, (live, key)) in found.drain(..).zip(batch) {
             match value {
-                Ok(value) => add(state, &mut answer, live, key, value),
+                Ok(value) => add(state, &mut reply, live, key, value),
                 Err(error) => {
                     state.output.rewind(mark);
-                    state.refuse(failure(&error));
+                    state.refuse(lookup_error(&error));
                     return None;
                 }
             }
             done += 1;
         }
-        if before.is_lost(live) {
-            (answer, done) = before.undo(state);
+        if checkpoint.is_invalidated(live) {
+            (reply, done) = checkpoint.restore(state);
         }
     }
     if let Some((live, _)) = targets.first() {
         state.series = Some(state.core.store_series(live.name.as_str()));
     }
     if done == targets.len() {
-        answer.finish(&mut state.output, state.proto);
-        state.keys = (answer.asked, answer.absent);
+        reply.finish(&mut state.output, state.proto);
+        state.keys = (reply.requested, reply.absent);
         return None;
     }
     let owned = targets[done..]
         .iter()
-        .map(|(live, key)| Target::Key((*live).clone(), Box::from(*key)));
-    let read_ahead = keys_at_a_time(targets[done].0, READS_MAX);
-    Some(ReadJob::of_rest(answer, owned.collect(), mark, read_ahead))
+        .map(|(live, key)| ReadTarget::Key((*live).clone(), Box::from(*key)));
+    let read_ahead = batch_len(targets[done].0, READS_MAX);
+    Some(ReadJob::for_rest(reply, owned.collect(), mark, read_ahead))
 }
 
 /// The state of a reply before values were copied into it.
-struct Before {
-    whole: bool,
-    mark: Mark,
-    answer: ReplyBuilder,
+struct ReplyCheckpoint {
+    was_intact: bool,
+    mark: OutputMark,
+    reply: ReplyBuilder,
     done: usize,
 }
 
-impl Before {
+impl ReplyCheckpoint {
     #[inline]
-    fn now(live: &LiveStore, state: &State, answer: &ReplyBuilder, done: usize) -> Before {
-        Before {
-            whole: live.version.is_whole(),
+    fn take(
+        live: &LiveStore,
+        state: &ConnectionState,
+        reply: &ReplyBuilder,
+        done: usize,
+    ) -> ReplyCheckpoint {
+        ReplyCheckpoint {
+            was_intact: live.version.is_intact(),
             mark: state.output.mark(),
-            answer: *answer,
+            reply: *reply,
             done,
         }
     }
 
     /// Returns whether the version was damaged since then, so that the copied values may not be the verified ones.
     #[inline]
-    fn is_lost(&self, live: &LiveStore) -> bool {
-        self.whole && !live.version.is_whole()
+    fn is_invalidated(&self, live: &LiveStore) -> bool {
+        self.was_intact && !live.version.is_intact()
     }
 
     #[cold]
-    fn undo(self, state: &mut State) -> (ReplyBuilder, usize) {
+    fn restore(self, state: &mut ConnectionState) -> (ReplyBuilder, usize) {
         state.output.rewind(self.mark);
-        (self.answer, self.done)
+        (self.reply, self.done)
     }
 }
 
 #[inline]
 fn add(
-    state: &mut State,
-    answer: &mut ReplyBuilder,
+    state: &mut ConnectionState,
+    reply: &mut ReplyBuilder,
     live: &Arc<LiveStore>,
     key: &[u8],
     value: Option<Value<'_>>,
 ) {
     // SAFETY: callers pass the result of a lookup in the version of `live`.
     let hold = |value: Value<'_>| unsafe { PinnedValue::hold(live, value) };
-    answer.add(&mut state.output, state.proto, key.len(), value, hold);
+    reply.add(&mut state.output, state.proto, key.len(), value, hold);
 }
 
 #[inline]
-fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
+fn try_lookup<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
     if key.is_empty() {
         // No store contains the empty key.
         return Ok(Attempt::Ready(None));
@@ -346,22 +351,23 @@ fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
 
 /// Executes consecutive GETs of one store that was in memory when last checked. Returns the number of absent keys, and
 /// whether all keys could be read.
-pub(in crate::resp) fn get_run(
-    state: &mut State,
+pub(in crate::resp) fn get_consecutive(
+    state: &mut ConnectionState,
     live: &Arc<LiveStore>,
     keys: &[&[u8]],
 ) -> (u64, bool) {
-    let mut answer = ReplyBuilder::new(KeyQuery::Get, keys.len());
-    let before = Before::now(live, state, &answer, 0);
+    let mut reply = ReplyBuilder::new(KeyQuery::Get, keys.len());
+    let checkpoint = ReplyCheckpoint::take(live, state, &reply, 0);
     let mut intact = true;
-    let mut one =
-        |state: &mut State, key: &[u8], value: Result<Option<Value<'_>>, Error>| match value {
-            Ok(value) => add(state, &mut answer, live, key, value),
-            Err(error) => {
-                intact = false;
-                state.refuse(failure(&error));
-            }
-        };
+    let mut one = |state: &mut ConnectionState,
+                   key: &[u8],
+                   value: Result<Option<Value<'_>>, Error>| match value {
+        Ok(value) => add(state, &mut reply, live, key, value),
+        Err(error) => {
+            intact = false;
+            state.refuse(lookup_error(&error));
+        }
+    };
     if let [key] = keys {
         one(state, key, live.version.get(key));
     } else {
@@ -371,9 +377,9 @@ pub(in crate::resp) fn get_run(
             one(state, key, value);
         }
     }
-    if before.is_lost(live) {
-        before.undo(state);
-        return get_run(state, live, keys);
+    if checkpoint.is_invalidated(live) {
+        checkpoint.restore(state);
+        return get_consecutive(state, live, keys);
     }
-    (answer.absent, intact)
+    (reply.absent, intact)
 }

@@ -13,7 +13,7 @@ use crate::pinned_value::PinnedValue;
 #[derive(Clone, Copy)]
 pub(in crate::resp) struct ReplyBuilder {
     pub query: KeyQuery,
-    pub asked: u64,
+    pub requested: u64,
     pub absent: u64,
     /// Number of elements of the array, until its header is written.
     pub(super) array: Option<usize>,
@@ -23,7 +23,7 @@ impl ReplyBuilder {
     pub fn new(query: KeyQuery, keys: usize) -> ReplyBuilder {
         ReplyBuilder {
             query,
-            asked: 0,
+            requested: 0,
             absent: 0,
             array: (query == KeyQuery::MGet).then_some(keys),
         }
@@ -48,20 +48,20 @@ impl ReplyBuilder {
             KeyQuery::Get | KeyQuery::MGet if value.len() < LARGE_VALUE_BYTES => {
                 output.encoder(proto).bulk(&value)
             }
-            KeyQuery::Get | KeyQuery::MGet => output.pinned(proto, hold(value)),
+            KeyQuery::Get | KeyQuery::MGet => output.push_pinned(proto, hold(value)),
             KeyQuery::Exists => {}
             KeyQuery::StrLen => output.encoder(proto).count(value.len() as u64),
             KeyQuery::MemoryUsage => output.encoder(proto).count((key_len + value.len()) as u64),
-            KeyQuery::Object(query) => query.answer_text(&value, &mut output.encoder(proto)),
+            KeyQuery::Object(query) => query.encode_text_reply(&value, &mut output.encoder(proto)),
             KeyQuery::Digest => output.encoder(proto).text(&digest(&value)),
             KeyQuery::Type => output.encoder(proto).simple("string"),
             KeyQuery::Ttl => output.encoder(proto).integer(-1),
             KeyQuery::GetRange { start, end } => {
-                let range = range_of(start, end, value.len());
+                let range = byte_range(start, end, value.len());
                 if range.len() < LARGE_VALUE_BYTES {
                     output.encoder(proto).bulk(&value[range]);
                 } else {
-                    output.pinned(proto, hold(value).slice(range));
+                    output.push_pinned(proto, hold(value).slice(range));
                 }
             }
         }
@@ -76,7 +76,7 @@ impl ReplyBuilder {
     }
 
     fn begin(&mut self, output: &mut Output, proto: Proto) {
-        self.asked += 1;
+        self.requested += 1;
         if let Some(len) = self.array.take() {
             output.encoder(proto).array(len);
         }
@@ -100,14 +100,14 @@ impl ReplyBuilder {
 
     pub(super) fn finish(&self, output: &mut Output, proto: Proto) {
         if self.query == KeyQuery::Exists {
-            output.encoder(proto).count(self.asked - self.absent);
+            output.encoder(proto).count(self.requested - self.absent);
         }
     }
 }
 
 /// Computes the byte range of GETRANGE as Redis does: both ends are inclusive, negative ends count from the end, and
 /// the range is clamped.
-pub(in crate::resp) fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
+pub(in crate::resp) fn byte_range(start: i64, end: i64, len: usize) -> Range<usize> {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
     let place = |at: i64| {
         if at < 0 {
@@ -143,8 +143,8 @@ mod tests {
             (20, 30, 0..0),
             (0, i64::MIN, 0..1),
         ] {
-            assert_eq!(range_of(start, end, 11), expected, "{start} {end}");
+            assert_eq!(byte_range(start, end, 11), expected, "{start} {end}");
         }
-        assert_eq!(range_of(0, -1, 0), 0..0);
+        assert_eq!(byte_range(0, -1, 0), 0..0);
     }
 }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use larder_sim::Random;
 use larder_validate::Span;
-use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::record::{END_STATE, Outcome, Record, RecordKind};
 use larder_validate::set::Sketch;
 
-use super::link::{Link, Reply};
-use super::world::{Clock, Cores, World};
+use super::link::{Link, LinkReply};
+use super::world::{Clock, CoreWorld, Cores};
 
 /// The seed of the validator's sketches.
 pub const SKETCHES: u64 = 7;
@@ -25,7 +25,7 @@ const JOINS: [(&str, &str); 4] = [
 ];
 
 /// Number of things, of voters and of accounts: small, so that calls conflict.
-const FEW: u64 = 4;
+const ITEMS: u64 = 4;
 
 /// Rows that one command writes together, on different cores if there are enough.
 const TWINS: [&str; 3] = ["twin|a", "twin|b", "twin|c"];
@@ -36,12 +36,12 @@ enum Kind {
     /// The voters for a thing: rows of `vote`, counted by `votes`.
     Voters = 1,
     /// The votes of a voter.
-    By,
+    VotesBy,
     /// The content of a note, read directly and from its board.
     Note,
     /// Two numbers of one account that transactions change together.
-    Given,
-    Taken,
+    Credits,
+    Debits,
     /// The common content of all twins.
     Twins,
 }
@@ -53,38 +53,38 @@ impl Kind {
 }
 
 /// The connection was lost, or a core has left.
-struct Lost;
+struct ConnectionLost;
 
-type Called<T> = Result<T, Lost>;
-type Change = (u64, What);
+type CallResult<T> = Result<T, ConnectionLost>;
+type Change = (u64, RecordKind);
 
 /// The calls of all clients.
 #[derive(Clone, Default)]
-pub struct History {
+pub struct CallHistory {
     records: Rc<RefCell<Vec<Record>>>,
     /// Unfinished writes, by session.
-    under_way: Rc<RefCell<BTreeMap<u32, Vec<Record>>>>,
+    in_flight: Rc<RefCell<BTreeMap<u32, Vec<Record>>>>,
 }
 
-impl History {
-    pub fn of(records: Vec<Record>) -> History {
-        History {
+impl CallHistory {
+    pub fn of(records: Vec<Record>) -> CallHistory {
+        CallHistory {
             records: Rc::new(RefCell::new(records)),
-            under_way: Rc::default(),
+            in_flight: Rc::default(),
         }
     }
 
     /// Returns all calls. The outcome of unfinished writes is unknown.
     pub fn take(&self) -> Vec<Record> {
-        let left = self.under_way.take().into_values().flatten();
+        let left = self.in_flight.take().into_values().flatten();
         self.records.take().into_iter().chain(left).collect()
     }
 }
 
-pub struct Actor {
+pub struct TableClient {
     cores: Cores,
     clock: Clock,
-    history: History,
+    history: CallHistory,
     random: Random,
     /// The core to which the client is connected.
     core: usize,
@@ -92,13 +92,13 @@ pub struct Actor {
     session: u32,
     contents: u64,
     /// One of this many writes is sent without reading its reply; 0 for none.
-    lose: u64,
+    lost_one_in: u64,
     action: u8,
 }
 
-impl Actor {
-    pub fn new(world: &World, history: &History, seed: u64, session: u32) -> Actor {
-        Actor {
+impl TableClient {
+    pub fn new(world: &CoreWorld, history: &CallHistory, seed: u64, session: u32) -> TableClient {
+        TableClient {
             cores: world.cores.clone(),
             clock: world.clock.clone(),
             history: history.clone(),
@@ -107,13 +107,13 @@ impl Actor {
             link: None,
             session,
             contents: 0,
-            lose: 0,
+            lost_one_in: 0,
             action: 0,
         }
     }
 
-    pub fn losing(mut self, one_in: u64) -> Actor {
-        self.lose = one_in;
+    pub fn with_lost_replies(mut self, one_in: u64) -> TableClient {
+        self.lost_one_in = one_in;
         self
     }
 
@@ -122,17 +122,17 @@ impl Actor {
         for (name, definition) in JOINS {
             // The server's parser joins the words of the definition again.
             let line = format!("JOIN.CREATE {name} {definition}");
-            let Ok((_, replies)) = self.ask(&[line]).await else {
-                panic!("nobody has left");
+            let Ok((_, replies)) = self.send_pipeline(&[line]).await else {
+                panic!("no core has left");
             };
-            assert_eq!(replies[0], Reply::Status("OK".to_owned()));
+            assert_eq!(replies[0], LinkReply::Status("OK".to_owned()));
         }
     }
 
     /// Makes up to `calls` calls.
     pub async fn act(mut self, calls: u32) {
         for _ in 0..calls {
-            if self.call().await.is_err() {
+            if self.make_call().await.is_err() {
                 if self.cores.has_any_left() {
                     return;
                 }
@@ -142,38 +142,43 @@ impl Actor {
     }
 
     /// Writes twins while `is_asked` is set.
-    pub async fn write_twins_while(mut self, is_asked: Rc<Cell<bool>>) {
-        while is_asked.get() {
+    pub async fn write_twins_while(mut self, keeps_running: Rc<Cell<bool>>) {
+        while keeps_running.get() {
             let written = self.write_twins(false).await;
-            assert!(written.is_ok(), "nobody has left");
+            assert!(written.is_ok(), "no core has left");
         }
     }
 
     /// Reads everything once.
-    pub async fn look_at_all(mut self) {
+    pub async fn read_end_state(mut self) {
         self.action = END_STATE;
-        assert!(self.read_all().await.is_ok(), "nobody has left");
+        assert!(self.read_all().await.is_ok(), "no core has left");
     }
 
     /// Sends requests as one pipeline. Returns their start time and the replies.
-    async fn ask(&mut self, lines: &[String]) -> Called<(u64, Vec<Reply>)> {
-        let begun = self.clock.next();
+    async fn send_pipeline(&mut self, lines: &[String]) -> CallResult<(u64, Vec<LinkReply>)> {
+        let started = self.clock.next();
         if self.link.is_none() {
-            self.link = Some(Link::new(self.cores.connect(self.core).ok_or(Lost)?));
+            self.link = Some(Link::new(
+                self.cores.connect(self.core).ok_or(ConnectionLost)?,
+            ));
         }
-        let link = self.link.as_mut().ok_or(Lost)?;
-        link.send(lines).await.map_err(|_| Lost)?;
-        let replies = link.replies(lines.len()).await.map_err(|_| Lost)?;
-        let refused = |reply: &Reply| matches!(reply, Reply::Refused(_));
-        if replies.iter().any(refused) {
+        let link = self.link.as_mut().ok_or(ConnectionLost)?;
+        link.send(lines).await.map_err(|_| ConnectionLost)?;
+        let replies = link
+            .replies(lines.len())
+            .await
+            .map_err(|_| ConnectionLost)?;
+        let is_error = |reply: &LinkReply| matches!(reply, LinkReply::Error(_));
+        if replies.iter().any(is_error) {
             assert!(self.cores.has_any_left(), "{lines:?}: {replies:?}");
-            return Err(Lost);
+            return Err(ConnectionLost);
         }
-        Ok((begun, replies))
+        Ok((started, replies))
     }
 
-    async fn call(&mut self) -> Called<()> {
-        let (thing, voter) = (self.random.below(FEW), self.random.below(FEW));
+    async fn make_call(&mut self) -> CallResult<()> {
+        let (thing, voter) = (self.random.below(ITEMS), self.random.below(ITEMS));
         let put = self.random.below(2) == 0;
         match self.random.below(14) {
             0 | 1 => {
@@ -182,16 +187,17 @@ impl Actor {
             }
             2 => {
                 // Votes for two things, on one core or two.
-                let other = (thing + 1) % FEW;
+                let other = (thing + 1) % ITEMS;
                 let lines = [thing, other].map(|it| vote_line(it, voter, put));
                 let both = [vote(thing, voter, put), vote(other, voter, put)].concat();
                 self.write(transaction(&lines), both).await
             }
             3 => {
                 // A pipeline of several writes without a transaction, followed by a read.
-                let mut lines: Vec<String> = (0..FEW).map(|it| vote_line(it, voter, put)).collect();
+                let mut lines: Vec<String> =
+                    (0..ITEMS).map(|it| vote_line(it, voter, put)).collect();
                 lines.push(format!("GET votes|{thing}"));
-                let changes = (0..FEW).flat_map(|it| vote(it, voter, put));
+                let changes = (0..ITEMS).flat_map(|it| vote(it, voter, put));
                 self.write(lines, changes.collect()).await
             }
             4 => {
@@ -200,7 +206,7 @@ impl Actor {
                     format!("INCRBY in|a{thing}|1 {by}"),
                     format!("DECRBY out|{thing} {by}"),
                 ];
-                self.write(transaction(&lines), given(thing, by)).await
+                self.write(transaction(&lines), transfer(thing, by)).await
             }
             5 => self.read_both(thing, put).await,
             6 => self.read_and_write(thing).await,
@@ -208,7 +214,7 @@ impl Actor {
                 let (key, kind) = if put {
                     (format!("votes|{thing}"), Kind::Voters)
                 } else {
-                    (format!("sum|a{thing}"), Kind::Given)
+                    (format!("sum|a{thing}"), Kind::Credits)
                 };
                 self.count(&format!("GET {key}"), kind.of(thing)).await
             }
@@ -217,7 +223,7 @@ impl Actor {
             10 => {
                 let content = self.new_content();
                 let line = format!("SET note|{thing}|{} {content}", thing % 2);
-                let what = What::WriteContent(content);
+                let what = RecordKind::WriteContent(content);
                 self.write(vec![line], vec![(Kind::Note.of(thing), what)])
                     .await
             }
@@ -238,7 +244,7 @@ impl Actor {
         u64::from(self.session) << 32 | self.contents
     }
 
-    async fn write_twins(&mut self, in_transaction: bool) -> Called<()> {
+    async fn write_twins(&mut self, in_transaction: bool) -> CallResult<()> {
         let content = self.new_content();
         let lines = if in_transaction {
             transaction(&TWINS.map(|key| format!("SET {key} {content}")))
@@ -246,100 +252,106 @@ impl Actor {
             let pairs = TWINS.map(|key| format!("{key} {content}"));
             vec![format!("MSET {}", pairs.join(" "))]
         };
-        let what = What::WriteContent(content);
+        let what = RecordKind::WriteContent(content);
         self.write(lines, vec![(Kind::Twins.of(0), what)]).await
     }
 
     /// Checks that all twins have the same content, whichever way they are read.
-    async fn read_twins(&mut self, how: u64) -> Called<()> {
+    async fn read_twins(&mut self, how: u64) -> CallResult<()> {
         let lines = match how % 3 {
             0 => vec![format!("MGET {}", TWINS.join(" "))],
             1 => transaction(&TWINS.map(|key| format!("GET {key}"))),
             _ => vec!["RANGE twin| twin}".to_owned()],
         };
-        let (begun, replies) = self.ask(&lines).await?;
-        let mut values = many(&replies).to_vec();
+        let (started, replies) = self.send_pipeline(&lines).await?;
+        let mut values = elements_of_last(&replies).to_vec();
         if how % 3 == 2 {
             // The reply has keys and values, or is empty before the first write.
             values = values.into_iter().skip(1).step_by(2).collect();
-            values.resize(TWINS.len(), Reply::Nil);
+            values.resize(TWINS.len(), LinkReply::Nil);
         }
         let contents: Vec<i64> = values.iter().map(count).collect();
         assert!(
             self.cores.has_any_left() || contents.iter().all(|content| *content == contents[0]),
-            "a part of a transaction was seen: {lines:?} {contents:?}"
+            "a transaction was partly visible: {lines:?} {contents:?}"
         );
-        let what = What::ReadContent(contents[0] as u64);
-        self.note(begun, Outcome::Done, vec![(Kind::Twins.of(0), what)]);
+        let what = RecordKind::ReadContent(contents[0] as u64);
+        self.note(started, Outcome::Done, vec![(Kind::Twins.of(0), what)]);
         Ok(())
     }
 
-    async fn read_both(&mut self, thing: u64, at_once: bool) -> Called<()> {
+    async fn read_both(&mut self, thing: u64, at_once: bool) -> CallResult<()> {
         let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
         let lines = if at_once {
             vec![format!("MGET {} {}", keys[0], keys[1])]
         } else {
             transaction(&keys.map(|key| format!("GET {key}")))
         };
-        let (begun, replies) = self.ask(&lines).await?;
-        let both = many(&replies);
+        let (started, replies) = self.send_pipeline(&lines).await?;
+        let both = elements_of_last(&replies);
         let saw = vec![
-            (Kind::Given.of(thing), What::ReadCount(count(&both[0]))),
-            (Kind::Taken.of(thing), What::ReadCount(count(&both[1]))),
+            (
+                Kind::Credits.of(thing),
+                RecordKind::ReadCount(count(&both[0])),
+            ),
+            (
+                Kind::Debits.of(thing),
+                RecordKind::ReadCount(count(&both[1])),
+            ),
         ];
-        self.note(begun, Outcome::Done, saw);
+        self.note(started, Outcome::Done, saw);
         Ok(())
     }
 
     /// Changes two numbers together with optimistic locking: WATCH, read, then a transaction.
-    async fn read_and_write(&mut self, thing: u64) -> Called<()> {
+    async fn read_and_write(&mut self, thing: u64) -> CallResult<()> {
         let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
         let both = format!("{} {}", keys[0], keys[1]);
         let watch = [format!("WATCH {both}"), format!("MGET {both}")];
-        let (_, replies) = self.ask(&watch).await?;
-        let before = many(&replies);
+        let (_, replies) = self.send_pipeline(&watch).await?;
+        let before = elements_of_last(&replies);
         let after = [count(&before[0]) + 1, count(&before[1]) - 1];
         let lines = transaction(&[0, 1].map(|at| format!("SET {} {}", keys[at], after[at])));
-        let begun = self.begin_write(&given(thing, 1));
-        let outcome = match self.ask(&lines).await {
+        let started = self.begin_write(&transfer(thing, 1));
+        let outcome = match self.send_pipeline(&lines).await {
             // Another client changed the numbers, so the transaction had no effect.
-            Ok((_, replies)) if replies.last() == Some(&Reply::Nil) => {
-                self.history.under_way.borrow_mut().remove(&self.session);
+            Ok((_, replies)) if replies.last() == Some(&LinkReply::Nil) => {
+                self.history.in_flight.borrow_mut().remove(&self.session);
                 return Ok(());
             }
             Ok(_) => Ok(Outcome::Done),
             Err(lost) => Err(lost),
         };
         self.note(
-            begun,
+            started,
             *outcome.as_ref().unwrap_or(&Outcome::Unknown),
-            given(thing, 1),
+            transfer(thing, 1),
         );
         outcome.map(|_| ())
     }
 
-    async fn count(&mut self, line: &str, item: u64) -> Called<()> {
-        let (begun, replies) = self.ask(&[line.to_owned()]).await?;
-        let what = What::ReadCount(count(&replies[0]));
-        self.note(begun, Outcome::Done, vec![(item, what)]);
+    async fn count(&mut self, line: &str, item: u64) -> CallResult<()> {
+        let (started, replies) = self.send_pipeline(&[line.to_owned()]).await?;
+        let what = RecordKind::ReadCount(count(&replies[0]));
+        self.note(started, Outcome::Done, vec![(item, what)]);
         Ok(())
     }
 
-    async fn list(&mut self, prefix: &str, item: u64) -> Called<()> {
+    async fn list(&mut self, prefix: &str, item: u64) -> CallResult<()> {
         let line = format!("RANGE {prefix}| {prefix}}} KEYSONLY");
-        let (begun, replies) = self.ask(&[line]).await?;
-        let elements = many(&replies).iter().map(|key| match key {
-            Reply::Text(key) => element(&key[prefix.len() + 1..]),
+        let (started, replies) = self.send_pipeline(&[line]).await?;
+        let elements = elements_of_last(&replies).iter().map(|key| match key {
+            LinkReply::Text(key) => element(&key[prefix.len() + 1..]),
             other => panic!("{other:?}"),
         });
-        let what = What::ReadSet(Sketch::of(SKETCHES, item, elements));
-        self.note(begun, Outcome::Done, vec![(item, what)]);
+        let what = RecordKind::ReadSet(Sketch::of(SKETCHES, item, elements));
+        self.note(started, Outcome::Done, vec![(item, what)]);
         Ok(())
     }
 
-    async fn read_votes(&mut self, voter: u64, whole: bool) -> Called<()> {
-        let (prefix, item) = (format!("by|{voter}"), Kind::By.of(voter));
-        if whole {
+    async fn read_votes(&mut self, voter: u64, lists_all: bool) -> CallResult<()> {
+        let (prefix, item) = (format!("by|{voter}"), Kind::VotesBy.of(voter));
+        if lists_all {
             self.list(&prefix, item).await
         } else {
             let line = format!("RANGECOUNT {prefix}| {prefix}}}");
@@ -347,48 +359,53 @@ impl Actor {
         }
     }
 
-    async fn read_all_votes(&mut self, whole: bool) -> Called<()> {
-        if !whole {
-            let (_, replies) = self.ask(&["RANGECOUNT twin| twin}".to_owned()]).await?;
+    async fn read_all_votes(&mut self, lists_all: bool) -> CallResult<()> {
+        if !lists_all {
+            let (_, replies) = self
+                .send_pipeline(&["RANGECOUNT twin| twin}".to_owned()])
+                .await?;
             let twins = count(&replies[0]);
-            let is_whole = [0, TWINS.len() as i64].contains(&twins);
-            assert!(self.cores.has_any_left() || is_whole, "{twins} twins");
+            let is_complete = [0, TWINS.len() as i64].contains(&twins);
+            assert!(self.cores.has_any_left() || is_complete, "{twins} twins");
             return Ok(());
         }
         // Rows of several cores are merged. The rows of one thing are on one core and of one moment.
         let line = "RANGE vote| vote} KEYSONLY".to_owned();
-        let (begun, replies) = self.ask(&[line]).await?;
-        let votes = many(&replies).iter().map(|key| match key {
-            Reply::Text(key) => element(&key["vote|".len()..]),
+        let (started, replies) = self.send_pipeline(&[line]).await?;
+        let votes = elements_of_last(&replies).iter().map(|key| match key {
+            LinkReply::Text(key) => element(&key["vote|".len()..]),
             other => panic!("{other:?}"),
         });
         let votes: Vec<u64> = votes.collect();
         assert!(votes.is_sorted(), "{votes:?}");
         let of_thing = |thing: u64| {
-            let votes = votes.iter().filter(|vote| *vote / FEW == thing);
-            let voters = votes.map(|vote| vote % FEW);
+            let votes = votes.iter().filter(|vote| *vote / ITEMS == thing);
+            let voters = votes.map(|vote| vote % ITEMS);
             let item = Kind::Voters.of(thing);
-            (item, What::ReadSet(Sketch::of(SKETCHES, item, voters)))
+            (
+                item,
+                RecordKind::ReadSet(Sketch::of(SKETCHES, item, voters)),
+            )
         };
-        let saw = (0..FEW).map(of_thing).collect();
-        self.note(begun, Outcome::Done, saw);
+        let saw = (0..ITEMS).map(of_thing).collect();
+        self.note(started, Outcome::Done, saw);
         Ok(())
     }
 
-    async fn read_note(&mut self, thing: u64, on_board: bool) -> Called<()> {
+    async fn read_note(&mut self, thing: u64, on_board: bool) -> CallResult<()> {
         let line = if on_board {
             format!("GET board|{}|{thing}", thing % 2)
         } else {
             format!("GET note|{thing}|{}", thing % 2)
         };
-        let (begun, replies) = self.ask(&[line]).await?;
-        let what = What::ReadContent(count(&replies[0]) as u64);
-        self.note(begun, Outcome::Done, vec![(Kind::Note.of(thing), what)]);
+        let (started, replies) = self.send_pipeline(&[line]).await?;
+        let what = RecordKind::ReadContent(count(&replies[0]) as u64);
+        self.note(started, Outcome::Done, vec![(Kind::Note.of(thing), what)]);
         Ok(())
     }
 
-    async fn read_all(&mut self) -> Called<()> {
-        for id in 0..FEW {
+    async fn read_all(&mut self) -> CallResult<()> {
+        for id in 0..ITEMS {
             self.list(&format!("vote|{id}"), Kind::Voters.of(id))
                 .await?;
             self.read_votes(id, true).await?;
@@ -396,9 +413,9 @@ impl Actor {
             self.read_note(id, false).await?;
             for (key, kind) in [
                 (format!("votes|{id}"), Kind::Voters),
-                (format!("sum|a{id}"), Kind::Given),
-                (format!("in|a{id}|1"), Kind::Given),
-                (format!("out|{id}"), Kind::Taken),
+                (format!("sum|a{id}"), Kind::Credits),
+                (format!("in|a{id}|1"), Kind::Credits),
+                (format!("out|{id}"), Kind::Debits),
             ] {
                 self.count(&format!("GET {key}"), kind.of(id)).await?;
             }
@@ -410,44 +427,44 @@ impl Actor {
         Ok(())
     }
 
-    async fn write(&mut self, lines: Vec<String>, changes: Vec<Change>) -> Called<()> {
-        let begun = self.begin_write(&changes);
-        if self.lose > 0 && self.random.below(self.lose) == 0 {
+    async fn write(&mut self, lines: Vec<String>, changes: Vec<Change>) -> CallResult<()> {
+        let started = self.begin_write(&changes);
+        if self.lost_one_in > 0 && self.random.below(self.lost_one_in) == 0 {
             if let Some(link) = &mut self.link {
                 let _ = link.send(&lines).await;
             }
             // The connection is closed with its reply unread.
             self.link = None;
-            self.note(begun, Outcome::Unknown, changes);
+            self.note(started, Outcome::Unknown, changes);
             return Ok(());
         }
-        let asked = self.ask(&lines).await;
-        let outcome = match &asked {
+        let result = self.send_pipeline(&lines).await;
+        let outcome = match &result {
             Ok((_, replies)) => {
-                let is_refused = lines[0] == "MULTI" && replies.last() == Some(&Reply::Nil);
-                assert!(!is_refused, "{lines:?}");
+                let is_aborted = lines[0] == "MULTI" && replies.last() == Some(&LinkReply::Nil);
+                assert!(!is_aborted, "{lines:?}");
                 Outcome::Done
             }
-            Err(Lost) => Outcome::Unknown,
+            Err(ConnectionLost) => Outcome::Unknown,
         };
-        self.note(begun, outcome, changes);
-        asked.map(|_| ())
+        self.note(started, outcome, changes);
+        result.map(|_| ())
     }
 
     /// Records the start of a write, which may never finish.
     fn begin_write(&mut self, changes: &[Change]) -> u64 {
-        let begun = self.clock.next();
-        let records = self.records(Span::unanswered(begun), Outcome::Unknown, changes);
-        let mut under_way = self.history.under_way.borrow_mut();
-        under_way.insert(self.session, records);
-        begun
+        let started = self.clock.next();
+        let records = self.records(Span::unanswered(started), Outcome::Unknown, changes);
+        let mut in_flight = self.history.in_flight.borrow_mut();
+        in_flight.insert(self.session, records);
+        started
     }
 
     /// Records the end of a call.
-    fn note(&mut self, begun: u64, outcome: Outcome, changes: Vec<Change>) {
-        let span = Span::new(begun, self.clock.next()).expect("the clock never goes back");
+    fn note(&mut self, started: u64, outcome: Outcome, changes: Vec<Change>) {
+        let span = Span::new(started, self.clock.next()).expect("the clock never goes back");
         let records = self.records(span, outcome, &changes);
-        self.history.under_way.borrow_mut().remove(&self.session);
+        self.history.in_flight.borrow_mut().remove(&self.session);
         self.history.records.borrow_mut().extend(records);
     }
 
@@ -482,21 +499,21 @@ fn vote_line(thing: u64, voter: u64, put: bool) -> String {
 fn vote(thing: u64, voter: u64, put: bool) -> Vec<Change> {
     let change = |element| {
         if put {
-            What::PutElement(element)
+            RecordKind::PutElement(element)
         } else {
-            What::RemoveElement(element)
+            RecordKind::RemoveElement(element)
         }
     };
     vec![
         (Kind::Voters.of(thing), change(voter)),
-        (Kind::By.of(voter), change(thing)),
+        (Kind::VotesBy.of(voter), change(thing)),
     ]
 }
 
-fn given(thing: u64, by: i32) -> Vec<Change> {
+fn transfer(thing: u64, by: i32) -> Vec<Change> {
     vec![
-        (Kind::Given.of(thing), What::AddCount(by)),
-        (Kind::Taken.of(thing), What::AddCount(-by)),
+        (Kind::Credits.of(thing), RecordKind::AddCount(by)),
+        (Kind::Debits.of(thing), RecordKind::AddCount(-by)),
     ]
 }
 
@@ -505,24 +522,24 @@ fn element(rest: &str) -> u64 {
     let number = |text: &str| -> u64 { text.parse().expect("a number") };
     match rest.split_once('|') {
         None => number(rest),
-        Some((thing, voter)) => number(thing) * FEW + number(voter),
+        Some((thing, voter)) => number(thing) * ITEMS + number(voter),
     }
 }
 
 /// Returns the elements of the last reply.
-fn many(replies: &[Reply]) -> &[Reply] {
+fn elements_of_last(replies: &[LinkReply]) -> &[LinkReply] {
     match replies.last() {
-        Some(Reply::Many(all)) => all,
+        Some(LinkReply::Many(all)) => all,
         other => panic!("{other:?}"),
     }
 }
 
 /// Returns a number; 0 for an absent value.
-fn count(reply: &Reply) -> i64 {
+fn count(reply: &LinkReply) -> i64 {
     match reply {
-        Reply::Nil => 0,
-        Reply::Number(number) => *number,
-        Reply::Text(text) => text.parse().expect("a number"),
+        LinkReply::Nil => 0,
+        LinkReply::Number(number) => *number,
+        LinkReply::Text(text) => text.parse().expect("a number"),
         other => panic!("{other:?}"),
     }
 }

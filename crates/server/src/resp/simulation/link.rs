@@ -5,14 +5,14 @@ use std::io;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum LinkReply {
     Nil,
     Status(String),
     Number(i64),
     Text(String),
-    Many(Vec<Reply>),
+    Many(Vec<LinkReply>),
     /// An error reply, with its message.
-    Refused(String),
+    Error(String),
 }
 
 pub struct Link(BufReader<DuplexStream>);
@@ -39,7 +39,7 @@ impl Link {
     ///
     /// # Errors
     /// As [`Link::send`].
-    pub async fn ask(&mut self, words: &[String]) -> io::Result<Vec<u8>> {
+    pub async fn request(&mut self, words: &[String]) -> io::Result<Vec<u8>> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut bytes = Vec::new();
         put_request(&words, &mut bytes);
@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// Reads `count` replies.
-    pub async fn replies(&mut self, count: usize) -> io::Result<Vec<Reply>> {
+    pub async fn replies(&mut self, count: usize) -> io::Result<Vec<LinkReply>> {
         let mut replies = Vec::new();
         for _ in 0..count {
             let frame = self.frame().await?;
@@ -94,23 +94,27 @@ fn number(line: &[u8]) -> Option<i64> {
 }
 
 /// Decodes the first of several complete replies, and advances `bytes` past it.
-fn decode(bytes: &mut &[u8]) -> Reply {
-    let end = bytes.iter().position(|byte| *byte == b'\n').expect("whole") + 1;
+fn decode(bytes: &mut &[u8]) -> LinkReply {
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a complete line")
+        + 1;
     let (line, rest) = bytes.split_at(end);
     *bytes = rest;
     let count = || number(&line[1..]).expect("a number");
     let text = || String::from_utf8_lossy(&line[1..end - 2]).into_owned();
     match line[0] {
-        b'+' => Reply::Status(text()),
-        b'-' => Reply::Refused(text()),
-        b':' => Reply::Number(count()),
-        b'$' | b'*' if count() < 0 => Reply::Nil,
+        b'+' => LinkReply::Status(text()),
+        b'-' => LinkReply::Error(text()),
+        b':' => LinkReply::Number(count()),
+        b'$' | b'*' if count() < 0 => LinkReply::Nil,
         b'$' => {
             let (text, rest) = bytes.split_at(count() as usize);
             *bytes = &rest[2..];
-            Reply::Text(String::from_utf8_lossy(text).into_owned())
+            LinkReply::Text(String::from_utf8_lossy(text).into_owned())
         }
-        b'*' => Reply::Many((0..count()).map(|_| decode(bytes)).collect()),
+        b'*' => LinkReply::Many((0..count()).map(|_| decode(bytes)).collect()),
         _ => panic!("{}", text()),
     }
 }

@@ -18,7 +18,7 @@
 //! `spaces` simulates clients of a space whose subspaces change while they search.
 
 mod actor;
-#[path = "../../../tests/it/judged/finder.rs"]
+#[path = "../../../tests/it/validation/finder.rs"]
 mod finder;
 mod link;
 mod network;
@@ -29,12 +29,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use larder_sim::{Random, for_each_seed};
-use larder_validate::record::{Outcome, Record, What};
+use larder_validate::record::{Outcome, Record, RecordKind};
 use larder_validate::report::{Level, Plain, Report};
 use larder_validate::trace::{Empty, Options, judge};
 
-use actor::{Actor, History, SKETCHES};
-use world::World;
+use actor::{CallHistory, SKETCHES, TableClient};
+use world::CoreWorld;
 
 const CLIENTS: u32 = 4;
 
@@ -46,12 +46,16 @@ fn check_explained(records: &[Record]) -> Report {
         witnesses_max: 5,
     };
     let report = judge(records, &Empty, &options);
-    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
+    let witnesses: Vec<String> = report
+        .witnesses
+        .iter()
+        .map(|it| it.describe(&Plain))
+        .collect();
     let (total, end) = (&report.total, &report.end_state);
     let unexplained = end.reads - end.acceptable;
     let bad = (total.unpredictable(), total.undecided, unexplained);
-    assert_eq!(bad, (0, 0, 0), "{told:#?}");
-    assert_eq!(report.level(Level::Joint).refused, 0, "{told:#?}");
+    assert_eq!(bad, (0, 0, 0), "{witnesses:#?}");
+    assert_eq!(report.level(Level::Joint).refused, 0, "{witnesses:#?}");
     assert!(end.reads > 0);
     report
 }
@@ -59,44 +63,44 @@ fn check_explained(records: &[Record]) -> Report {
 fn is_write(record: &Record) -> bool {
     !matches!(
         record.what,
-        What::ReadCount(_) | What::ReadSet(_) | What::ReadContent(_)
+        RecordKind::ReadCount(_) | RecordKind::ReadSet(_) | RecordKind::ReadContent(_)
     )
 }
 
 /// Returns a world with declared joins.
-fn prepared(seed: u64, cores: usize) -> World {
+fn prepare_world(seed: u64, cores: usize) -> CoreWorld {
     let delay_max = [0, 5, 40][seed as usize % 3];
-    let mut world = World::new(seed, cores, delay_max);
-    let actor = Actor::new(&world, &History::default(), seed, 1000);
+    let mut world = CoreWorld::new(seed, cores, delay_max);
+    let actor = TableClient::new(&world, &CallHistory::default(), seed, 1000);
     world.start_client(actor.prepare());
     world.run();
-    world.check_ended();
+    world.check_all_ended();
     world
 }
 
 /// Reads the final state, after all writes.
-fn look_at_all(world: &mut World, history: &History) {
-    let actor = Actor::new(world, history, 0, 1001);
-    world.start_client(actor.look_at_all());
+fn read_end_state(world: &mut CoreWorld, history: &CallHistory) {
+    let actor = TableClient::new(world, history, 0, 1001);
+    world.start_client(actor.read_end_state());
     world.run();
-    world.check_ended();
+    world.check_all_ended();
 }
 
 #[test]
-fn what_clients_read_is_explained_and_transactions_are_whole_whatever_comes_first() {
+fn reads_are_explained_and_transactions_are_atomic_in_any_event_order() {
     let (judged, pauses) = (Cell::new(0), Cell::new(0));
     for_each_seed(200, 20_000, |seed| {
-        let mut world = prepared(seed, 2 + seed as usize % 3);
-        let history = History::default();
+        let mut world = prepare_world(seed, 2 + seed as usize % 3);
+        let history = CallHistory::default();
         for client in 0..CLIENTS {
-            let actor = Actor::new(&world, &history, seed, client);
+            let actor = TableClient::new(&world, &history, seed, client);
             // Some connections are lost during calls.
-            let lose = [0, 30][client as usize % 2];
-            world.start_client(actor.losing(lose).act(25));
+            let lost_one_in = [0, 30][client as usize % 2];
+            world.start_client(actor.with_lost_replies(lost_one_in).act(25));
         }
         world.run();
-        world.check_ended();
-        look_at_all(&mut world, &history);
+        world.check_all_ended();
+        read_end_state(&mut world, &history);
         let report = check_explained(&history.take());
         judged.set(judged.get() + report.level(Level::Joint).judged);
         pauses.set(pauses.get() + world.pauses());
@@ -108,14 +112,14 @@ fn what_clients_read_is_explained_and_transactions_are_whole_whatever_comes_firs
 /// Simulates a server shutdown: in whichever order the cores leave, the journal has all acknowledged writes, and each
 /// transaction completely or not at all.
 #[test]
-fn cores_that_leave_one_after_another_leave_a_whole_journal() {
+fn cores_that_leave_in_any_order_leave_a_complete_journal() {
     let unanswered = Cell::new(0);
     for_each_seed(100, 10_000, |seed| {
         let (cores, mut random) = (2 + seed as usize % 3, Random::stream(seed, 4));
-        let mut world = prepared(seed, cores);
-        let history = History::default();
+        let mut world = prepare_world(seed, cores);
+        let history = CallHistory::default();
         for client in 0..CLIENTS {
-            let actor = Actor::new(&world, &history, seed, client);
+            let actor = TableClient::new(&world, &history, seed, client);
             world.start_client(actor.act(40));
         }
         let mut order: Vec<usize> = (0..cores).collect();
@@ -132,39 +136,39 @@ fn cores_that_leave_one_after_another_leave_a_whole_journal() {
         let records = history.take();
         let lost = records.iter().filter(|it| it.outcome == Outcome::Unknown);
         unanswered.set(unanswered.get() + lost.count());
-        let mut world = World::on(disk, seed, cores, 0);
-        world.clock.go_on_from(ended_at);
+        let mut world = CoreWorld::on(disk, seed, cores, 0);
+        world.clock.advance_to(ended_at);
         // For a while, the remaining cores may see a part of the work of a coordinator that left.
         let counts = |it: &Record| is_write(it) || Some(it.span.end()) <= first_left_at;
-        let history = History::of(records.into_iter().filter(counts).collect());
-        look_at_all(&mut world, &history);
+        let history = CallHistory::of(records.into_iter().filter(counts).collect());
+        read_end_state(&mut world, &history);
         check_explained(&history.take());
     });
-    assert!(unanswered.get() > 0, "nothing was under way");
+    assert!(unanswered.get() > 0, "no write was in flight");
 }
 
 #[test]
-fn pauses_without_end_starve_nobody() {
+fn endless_pauses_starve_no_client() {
     for_each_seed(10, 2_000, |seed| {
-        let mut world = prepared(seed, 3);
-        let history = History::default();
-        let (is_asked, left) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(3)));
+        let mut world = prepare_world(seed, 3);
+        let history = CallHistory::default();
+        let (keeps_running, left) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(3)));
         for writer in 0..4 {
-            let actor = Actor::new(&world, &history, seed, 100 + writer);
-            world.start_client(actor.write_twins_while(is_asked.clone()));
+            let actor = TableClient::new(&world, &history, seed, 100 + writer);
+            world.start_client(actor.write_twins_while(keeps_running.clone()));
         }
         for client in 0..3 {
-            let actor = Actor::new(&world, &history, seed, client);
-            let (is_asked, left) = (is_asked.clone(), left.clone());
+            let actor = TableClient::new(&world, &history, seed, client);
+            let (keeps_running, left) = (keeps_running.clone(), left.clone());
             world.start_client(async move {
                 actor.act(10).await;
                 left.set(left.get() - 1);
-                is_asked.set(left.get() > 0);
+                keeps_running.set(left.get() > 0);
             });
         }
         world.run();
-        world.check_ended();
-        look_at_all(&mut world, &history);
+        world.check_all_ended();
+        read_end_state(&mut world, &history);
         check_explained(&history.take());
     });
 }

@@ -10,24 +10,24 @@ use larder_sim::Random;
 
 /// A sender and receiver of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(pub usize);
+pub struct Endpoint(pub usize);
 
 /// A message that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery<M> {
-    pub from: Place,
-    pub to: Place,
+    pub from: Endpoint,
+    pub to: Endpoint,
     pub message: M,
 }
 
-struct OnWay<M> {
+struct InTransit<M> {
     at: u64,
     delivery: Delivery<M>,
 }
 
-impl<M> OnWay<M> {
+impl<M> InTransit<M> {
     /// Returns whether the other message has the same sender and receiver.
-    fn is_on_way_of(&self, other: &Delivery<M>) -> bool {
+    fn has_endpoints_of(&self, other: &Delivery<M>) -> bool {
         (self.delivery.from, self.delivery.to) == (other.from, other.to)
     }
 }
@@ -39,8 +39,8 @@ pub struct Network<M> {
     delay_max: u64,
     now: u64,
     /// In the order in which they were sent.
-    on_way: Vec<OnWay<M>>,
-    gone: Vec<Place>,
+    in_transit: Vec<InTransit<M>>,
+    left: Vec<Endpoint>,
 }
 
 impl<M> Network<M> {
@@ -49,8 +49,8 @@ impl<M> Network<M> {
             random: Random::stream(seed, 1),
             delay_max,
             now: 0,
-            on_way: Vec::new(),
-            gone: Vec::new(),
+            in_transit: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -63,52 +63,54 @@ impl<M> Network<M> {
         self.now += 1;
     }
 
-    pub fn send(&mut self, from: Place, to: Place, message: M) {
-        if self.gone.contains(&to) {
+    pub fn send(&mut self, from: Endpoint, to: Endpoint, message: M) {
+        if self.left.contains(&to) {
             return;
         }
         let mut at = self.now + self.random.below(self.delay_max + 1);
         let delivery = Delivery { from, to, message };
         let before = self
-            .on_way
+            .in_transit
             .iter()
             .rev()
-            .find(|sent| sent.is_on_way_of(&delivery));
+            .find(|sent| sent.has_endpoints_of(&delivery));
         if let Some(before) = before {
             at = at.max(before.at);
         }
-        self.on_way.push(OnWay { at, delivery });
+        self.in_transit.push(InTransit { at, delivery });
     }
 
     /// Drops the messages in transit to a place, and all later ones.
-    pub fn leave(&mut self, place: Place) {
-        self.gone.push(place);
-        self.on_way.retain(|sent| sent.delivery.to != place);
+    pub fn leave(&mut self, endpoint: Endpoint) {
+        self.left.push(endpoint);
+        self.in_transit.retain(|sent| sent.delivery.to != endpoint);
     }
 
     /// Removes and returns one of the messages that are due; `None` if there is none.
     pub fn deliver(&mut self) -> Option<Delivery<M>> {
-        let due: Vec<usize> = (0..self.on_way.len())
-            .filter(|&at| self.on_way[at].at <= self.now && !self.must_wait(at))
+        let due: Vec<usize> = (0..self.in_transit.len())
+            .filter(|&at| self.in_transit[at].at <= self.now && !self.must_wait(at))
             .collect();
         if due.is_empty() {
             return None;
         }
         let chosen = due[self.random.index(due.len())];
-        Some(self.on_way.remove(chosen).delivery)
+        Some(self.in_transit.remove(chosen).delivery)
     }
 
     /// Advances the time to the next arrival. Returns whether any message is in transit.
     pub fn wait(&mut self) -> bool {
-        let first = self.on_way.iter().map(|sent| sent.at).min();
+        let first = self.in_transit.iter().map(|sent| sent.at).min();
         self.now = self.now.max(first.unwrap_or(0));
         first.is_some()
     }
 
     /// Returns whether an earlier message with the same sender and receiver must arrive first.
     fn must_wait(&self, at: usize) -> bool {
-        let own = &self.on_way[at].delivery;
-        self.on_way[..at].iter().any(|sent| sent.is_on_way_of(own))
+        let own = &self.in_transit[at].delivery;
+        self.in_transit[..at]
+            .iter()
+            .any(|sent| sent.has_endpoints_of(own))
     }
 }
 
@@ -116,14 +118,17 @@ impl<M> Network<M> {
 mod tests {
     use super::*;
 
-    const PLACES: usize = 3;
+    const ENDPOINTS: usize = 3;
 
     /// Sends numbers between random places while others arrive, and returns the deliveries.
-    fn arrived(seed: u64) -> Vec<Delivery<u64>> {
+    fn run_deliveries(seed: u64) -> Vec<Delivery<u64>> {
         let (mut network, mut random) = (Network::new(seed, 20), Random::stream(seed, 2));
         let mut all = Vec::new();
         for number in 0..200 {
-            let (from, to) = (Place(random.index(PLACES)), Place(random.index(PLACES)));
+            let (from, to) = (
+                Endpoint(random.index(ENDPOINTS)),
+                Endpoint(random.index(ENDPOINTS)),
+            );
             network.send(from, to, number);
             network.tick();
             all.extend(network.deliver());
@@ -135,30 +140,30 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_deliveries_again_and_another_gives_others() {
-        assert_eq!(arrived(1), arrived(1));
-        assert_eq!(arrived(1).len(), 200);
-        assert_ne!(arrived(1), arrived(2));
+    fn a_seed_determines_the_deliveries() {
+        assert_eq!(run_deliveries(1), run_deliveries(1));
+        assert_eq!(run_deliveries(1).len(), 200);
+        assert_ne!(run_deliveries(1), run_deliveries(2));
     }
 
     #[test]
-    fn between_two_places_the_order_is_kept_and_not_among_more() {
-        let all = arrived(3);
-        for (from, to) in (0..PLACES).flat_map(|from| (0..PLACES).map(move |to| (from, to))) {
-            let way = (Place(from), Place(to));
-            let of_way = all.iter().filter(|one| (one.from, one.to) == way);
-            assert!(of_way.map(|one| one.message).is_sorted());
+    fn messages_between_two_endpoints_stay_in_order() {
+        let all = run_deliveries(3);
+        for (from, to) in (0..ENDPOINTS).flat_map(|from| (0..ENDPOINTS).map(move |to| (from, to))) {
+            let pair = (Endpoint(from), Endpoint(to));
+            let of_pair = all.iter().filter(|one| (one.from, one.to) == pair);
+            assert!(of_pair.map(|one| one.message).is_sorted());
         }
         assert!(!all.iter().map(|one| one.message).is_sorted());
     }
 
     #[test]
-    fn nothing_reaches_who_has_left_and_what_was_sent_before_arrives() {
+    fn an_endpoint_that_left_receives_nothing_and_its_sent_messages_arrive() {
         let mut network = Network::new(1, 20);
-        network.send(Place(0), Place(1), "lost");
-        network.send(Place(1), Place(0), "late");
-        network.leave(Place(1));
-        network.send(Place(2), Place(1), "never");
+        network.send(Endpoint(0), Endpoint(1), "lost");
+        network.send(Endpoint(1), Endpoint(0), "late");
+        network.leave(Endpoint(1));
+        network.send(Endpoint(2), Endpoint(1), "never");
         assert!(network.wait());
         assert_eq!(network.deliver().expect("arrived").message, "late");
         assert!(!network.wait() && network.deliver().is_none());

@@ -22,7 +22,7 @@ use tokio::task::LocalSet;
 use super::super::core::Core;
 use super::super::listen::start_table_tasks;
 use super::super::session;
-use super::network::{Network, Place};
+use super::network::{Endpoint, Network};
 use crate::Shared;
 use crate::clients::{Clients, Limits};
 use crate::tables::model_disk::ModelDisk;
@@ -38,7 +38,7 @@ const WIRE_BYTES: usize = 16 << 10;
 pub struct Clock(Rc<Cell<u64>>);
 
 impl Clock {
-    pub fn go_on_from(&self, time: u64) {
+    pub fn advance_to(&self, time: u64) {
         self.0.set(time);
     }
 
@@ -51,9 +51,9 @@ impl Clock {
 
 /// A flag that is set when a task can make progress.
 #[derive(Default)]
-struct Awake(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Awake {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, SeqCst);
     }
@@ -62,7 +62,7 @@ impl Wake for Awake {
 impl session::Stream for DuplexStream {}
 
 /// A core, until it leaves.
-struct Running {
+struct RunningCore {
     core: Rc<Core>,
     tasks: LocalSet,
     /// Messages of other cores, before they enter the network.
@@ -72,17 +72,17 @@ struct Running {
 }
 
 /// The place of a core: its wake flag, and the core until it leaves.
-struct Seat {
-    awake: Arc<Awake>,
-    running: RefCell<Option<Running>>,
+struct CoreSlot {
+    wake_flag: Arc<WakeFlag>,
+    running: RefCell<Option<RunningCore>>,
 }
 
 /// All cores, with a function to connect to them.
 #[derive(Clone)]
 pub struct Cores {
-    seats: Rc<[Seat]>,
+    seats: Rc<[CoreSlot]>,
     /// Stands in for the sockets of the connections.
-    nowhere: Rc<File>,
+    null_file: Rc<File>,
 }
 
 impl Cores {
@@ -105,7 +105,7 @@ impl Cores {
         let (ours, theirs) = tokio::io::duplex(WIRE_BYTES);
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
         let clients = &running.core.clients;
-        let client = clients.open(usize::MAX, core, self.nowhere.as_raw_fd(), addr, addr);
+        let client = clients.open(usize::MAX, core, self.null_file.as_raw_fd(), addr, addr);
         let client = client.expect("there is room");
         let session = session::run(running.core.clone(), theirs, client);
         running.tasks.spawn_local(session);
@@ -113,33 +113,33 @@ impl Cores {
     }
 }
 
-struct Client {
-    awake: Arc<Awake>,
-    life: Pin<Box<dyn Future<Output = ()>>>,
+struct ClientTask {
+    wake_flag: Arc<WakeFlag>,
+    future: Pin<Box<dyn Future<Output = ()>>>,
     has_ended: bool,
 }
 
-pub struct World {
+pub struct CoreWorld {
     pub cores: Cores,
     pub clock: Clock,
     pub disk: ModelDisk,
     network: Network<CoreMessage>,
     random: Random,
-    clients: Vec<Client>,
+    clients: Vec<ClientTask>,
     writer: Writer,
     shared: Arc<Shared>,
     runtime: Runtime,
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl CoreWorld {
     /// Creates a world of `cores` cores, whose messages take up to `delay_max` turns.
-    pub fn new(seed: u64, cores: usize, delay_max: u64) -> World {
-        World::on(ModelDisk::new(seed), seed, cores, delay_max)
+    pub fn new(seed: u64, cores: usize, delay_max: u64) -> CoreWorld {
+        CoreWorld::on(ModelDisk::new(seed), seed, cores, delay_max)
     }
 
     /// Creates a world on a disk that may contain a journal.
-    pub fn on(disk: ModelDisk, seed: u64, cores: usize, delay_max: u64) -> World {
+    pub fn on(disk: ModelDisk, seed: u64, cores: usize, delay_max: u64) -> CoreWorld {
         let mut random = Random::stream(seed, 3);
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = ServerConfig::default();
@@ -152,7 +152,7 @@ impl World {
         let shared = Arc::new(Shared::new(config).expect("prepared"));
         let on: Arc<dyn Disk> = Arc::new(disk.clone());
         let (all, writer) = tables::open_stepped(&shared, on).expect("opened");
-        let limits = Limits::of(&shared.config);
+        let limits = Limits::from_config(&shared.config);
         let clients = Arc::new(Clients::new(limits, shared.stats.clients.clone()));
         let entered = runtime.enter();
         let start = |(index, tables)| {
@@ -168,23 +168,23 @@ impl World {
             let within = tasks.enter();
             start_table_tasks(&core, messages);
             drop(within);
-            let running = Running {
+            let running = RunningCore {
                 core,
                 tasks,
                 sent,
                 inbox,
             };
-            Seat {
-                awake: Arc::new(Awake(AtomicBool::new(true))),
+            CoreSlot {
+                wake_flag: Arc::new(WakeFlag(AtomicBool::new(true))),
                 running: RefCell::new(Some(running)),
             }
         };
         let cores = Cores {
             seats: all.into_iter().enumerate().map(start).collect(),
-            nowhere: Rc::new(File::open("/dev/null").expect("there is one")),
+            null_file: Rc::new(File::open("/dev/null").expect("there is one")),
         };
         drop(entered);
-        World {
+        CoreWorld {
             cores,
             clock: Clock::default(),
             disk,
@@ -199,10 +199,10 @@ impl World {
     }
 
     /// Adds a client, which runs from the next turn on.
-    pub fn start_client(&mut self, life: impl Future<Output = ()> + 'static) {
-        self.clients.push(Client {
-            awake: Arc::new(Awake(AtomicBool::new(true))),
-            life: Box::pin(life),
+    pub fn start_client(&mut self, future: impl Future<Output = ()> + 'static) {
+        self.clients.push(ClientTask {
+            wake_flag: Arc::new(WakeFlag(AtomicBool::new(true))),
+            future: Box::pin(future),
             has_ended: false,
         });
     }
@@ -212,12 +212,12 @@ impl World {
         self.run_until(|_| false);
     }
 
-    /// As [`World::run`], but stops once `is_enough` returns true between two turns. Returns whether it did.
-    pub fn run_until(&mut self, is_enough: impl Fn(&World) -> bool) -> bool {
+    /// As [`CoreWorld::run`], but stops once `should_stop` returns true between two turns. Returns whether it did.
+    pub fn run_until(&mut self, should_stop: impl Fn(&CoreWorld) -> bool) -> bool {
         let handle = self.runtime.handle().clone();
         let _entered = handle.enter();
         for _ in 0..TURNS_MAX {
-            if is_enough(self) {
+            if should_stop(self) {
                 return true;
             }
             self.clock.next();
@@ -226,16 +226,16 @@ impl World {
                 return false;
             }
         }
-        panic!("it goes on without end: {}", self.story());
+        panic!("the simulation does not end: {}", self.describe_state());
     }
 
     /// Runs one turn. Returns whether another turn can make progress.
     fn turn(&mut self) -> bool {
-        let cores = self.cores.seats.iter().map(|seat| &seat.awake);
-        let clients = self.clients.iter().map(|client| &client.awake);
+        let cores = self.cores.seats.iter().map(|seat| &seat.wake_flag);
+        let clients = self.clients.iter().map(|client| &client.wake_flag);
         let all = cores.chain(clients).enumerate();
         let awake: Vec<usize> = all
-            .filter(|(_, awake)| awake.0.load(SeqCst))
+            .filter(|(_, wake_flag)| wake_flag.0.load(SeqCst))
             .map(|(at, _)| at)
             .collect();
         // The network has the weight of one task, the disk that of half a task.
@@ -251,20 +251,23 @@ impl World {
         if let Some(delivery) = self.network.deliver() {
             let running = self.cores.seats[delivery.to.0].running.borrow();
             if let Some(running) = &*running {
-                running.inbox.send(delivery.message).expect("it lives");
+                running
+                    .inbox
+                    .send(delivery.message)
+                    .expect("the tasks of the core exist");
             }
             return true;
         }
-        !awake.is_empty() || self.network.wait() || self.disk_goes_on()
+        !awake.is_empty() || self.network.wait() || self.advance_disk()
     }
 
     /// Advances the disk's time, and returns whether that woke a task.
-    fn disk_goes_on(&mut self) -> bool {
+    fn advance_disk(&mut self) -> bool {
         (0..3).any(|_| {
             self.disk.advance(Duration::from_secs(1));
             self.writer.step();
             let mut seats = self.cores.seats.iter();
-            seats.any(|seat| seat.awake.0.load(SeqCst))
+            seats.any(|seat| seat.wake_flag.0.load(SeqCst))
         })
     }
 
@@ -272,33 +275,36 @@ impl World {
         let count = self.cores.count();
         if at < count {
             let seat = &self.cores.seats[at];
-            seat.awake.0.store(false, SeqCst);
+            seat.wake_flag.0.store(false, SeqCst);
             if let Some(running) = &mut *seat.running.borrow_mut() {
-                let waker = Waker::from(seat.awake.clone());
+                let waker = Waker::from(seat.wake_flag.clone());
                 // The maintenance tasks of the tables never end.
                 let _ = Pin::new(&mut running.tasks).poll(&mut Context::from_waker(&waker));
             }
-            self.take_what_was_sent(at);
+            self.collect_sent(at);
             return;
         }
         let client = &mut self.clients[at - count];
-        client.awake.0.store(false, SeqCst);
-        let waker = Waker::from(client.awake.clone());
+        client.wake_flag.0.store(false, SeqCst);
+        let waker = Waker::from(client.wake_flag.clone());
         if !client.has_ended
-            && let Poll::Ready(()) = client.life.as_mut().poll(&mut Context::from_waker(&waker))
+            && let Poll::Ready(()) = client
+                .future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
         {
             client.has_ended = true;
-            client.life = Box::pin(async {});
+            client.future = Box::pin(async {});
         }
     }
 
     /// Moves the messages that a core sent since the last call into the network. Only this core can have sent any since
     /// then.
-    fn take_what_was_sent(&mut self, from: usize) {
+    fn collect_sent(&mut self, from: usize) {
         for (to, seat) in self.cores.seats.iter().enumerate() {
             let mut running = seat.running.borrow_mut();
             while let Some(message) = running.as_mut().and_then(|to| to.sent.try_recv().ok()) {
-                self.network.send(Place(from), Place(to), message);
+                self.network.send(Endpoint(from), Endpoint(to), message);
             }
         }
     }
@@ -307,22 +313,22 @@ impl World {
     pub fn leave(&mut self, core: usize) {
         let handle = self.runtime.handle().clone();
         let _entered = handle.enter();
-        self.network.leave(Place(core));
+        self.network.leave(Endpoint(core));
         let gone = self.cores.seats[core].running.borrow_mut().take();
         drop(gone);
-        self.take_what_was_sent(core);
+        self.collect_sent(core);
     }
 
     /// # Panics
     /// A client is still waiting, or a core is paused.
     #[track_caller]
-    pub fn check_ended(&self) {
-        let waits = self.clients.iter().filter(|client| !client.has_ended);
+    pub fn check_all_ended(&self) {
+        let unfinished = self.clients.iter().filter(|client| !client.has_ended);
         assert_eq!(
-            waits.count(),
+            unfinished.count(),
             0,
-            "a client waits for ever: {}",
-            self.story()
+            "a client waits forever: {}",
+            self.describe_state()
         );
         self.check_no_pause();
     }
@@ -332,8 +338,13 @@ impl World {
         for seat in self.cores.seats.iter() {
             if let Some(running) = &*seat.running.borrow() {
                 let tables = &running.core.tables;
-                let pauses = (tables.is_paused(), tables.pauses_wanted());
-                assert_eq!(pauses, (false, 0), "a pause has no end: {}", self.story());
+                let pauses = (tables.is_paused(), tables.pending_pauses());
+                assert_eq!(
+                    pauses,
+                    (false, 0),
+                    "a pause does not end: {}",
+                    self.describe_state()
+                );
             }
         }
     }
@@ -343,9 +354,9 @@ impl World {
         self.shared.tables.tickets()
     }
 
-    fn story(&self) -> String {
+    fn describe_state(&self) -> String {
         let waiting = (0..self.clients.len()).filter(|at| !self.clients[*at].has_ended);
-        let core = |seat: &Seat| match &*seat.running.borrow() {
+        let core = |seat: &CoreSlot| match &*seat.running.borrow() {
             None => "left",
             Some(running) if running.core.tables.is_paused() => "paused",
             Some(_) => "runs",

@@ -13,19 +13,19 @@ use std::sync::Arc;
 use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
-use larder_space::aggregate::{Aggregation, Limits, OutRow, Partial, finish};
+use larder_space::aggregate::{Aggregation, Limits, Partial, ResultRow, finish};
 use larder_space::expression::Cell;
 use larder_space::index::{AggregateRun, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
 
-use super::aside::{Patience, aside, dispose};
-use super::parts::{Depth, Whole, part, replied, whole};
-use super::question::{Question, Replying};
-use super::reach::{Asker, Reach, again, damaged};
-use super::text;
-use crate::spaces::Declared;
-use crate::spaces::cursors::{Cursor, Left, RowsLeft};
+use super::context::{QueryContext, QueryScope, retry_on_schema_change, unreadable_part};
+use super::offload::{SearchDeadline, dispose, run_offloaded};
+use super::parse_name;
+use super::scatter_gather::{QueryResult, ResultDetail, encode_reply, execute_part, run_query};
+use super::space_query::{ReplyFormat, SpaceQuery};
+use crate::spaces::DeclaredSpace;
+use crate::spaces::cursors::{Cursor, Rest, UnreadRows};
 use crate::tables::Refusal;
 
 /// Index of the query among the arguments of FT.AGGREGATE.
@@ -39,75 +39,87 @@ const ROWS_MAX: usize = 1_000_000;
 
 /// An aggregation, the window of rows to return, and their limits.
 #[derive(Clone)]
-pub(super) struct Aggregated {
+pub(super) struct AggregateQuery {
     aggregation: Arc<Aggregation>,
     limits: Limits,
     /// Only rows after this key.
     after: Option<Vec<u8>>,
-    is_of_all: bool,
+    waits_for_all: bool,
 }
 
-impl Aggregated {
+impl AggregateQuery {
     /// Parses the arguments from the query on, which is argument `first` of its command. The result selects all rows.
     ///
     /// # Errors
     /// They are not a valid aggregation of this space.
     pub fn parse(
-        asker: &Asker,
-        declared: &Declared,
+        context: &QueryContext,
+        declared: &DeclaredSpace,
         arguments: &[&[u8]],
         first: usize,
-    ) -> Result<Aggregated, Refusal> {
+    ) -> Result<AggregateQuery, Refusal> {
         let parsed = Aggregation::parse(arguments, &declared.definition);
-        let aggregation = parsed.map_err(|refused| super::refusal(refused, first))?;
-        Ok(Aggregated {
+        let aggregation = parsed.map_err(|refused| super::argument_refusal(refused, first))?;
+        Ok(AggregateQuery {
             aggregation: Arc::new(aggregation),
             limits: Limits {
-                bytes_max: asker.core.clients.limits.answer(),
+                bytes_max: context.core.clients.limits.reply_bytes(),
                 rows_max: ROWS_MAX,
                 ..Limits::default()
             },
             after: None,
-            is_of_all: false,
+            waits_for_all: false,
         })
     }
 
     /// Limits the result to `rows` rows after a key.
-    fn window(mut self, rows: usize, after: Option<&[u8]>) -> Aggregated {
+    fn with_window(mut self, rows: usize, after: Option<&[u8]>) -> AggregateQuery {
         self.limits.rows_max = rows;
         self.after = after.map(<[u8]>::to_vec);
         self
     }
 
     /// Includes all objects, even those that existed before the space was declared.
-    fn of_all(mut self) -> Aggregated {
-        self.is_of_all = true;
+    fn including_unindexed(mut self) -> AggregateQuery {
+        self.waits_for_all = true;
         self
     }
 
     /// Returns the total number of rows, and the rows.
-    fn rows(&self, patience: &Patience, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
-        let ensure = || patience.ensure_in_space();
+    fn rows(
+        &self,
+        deadline: &SearchDeadline,
+        found: Partial,
+    ) -> Result<(u64, Vec<ResultRow>), Refusal> {
+        let ensure = || deadline.check_in_space();
         let rows = finish(&self.aggregation, found, self.limits, &ensure);
-        rows.map_err(|refused| super::refusal(refused, 0))
+        rows.map_err(|refused| super::argument_refusal(refused, 0))
     }
 
-    /// As [`Aggregated::rows`], for a reply without a cursor. Fails if there are more than [`ROWS_MAX`] rows.
-    fn all_rows(&self, patience: &Patience, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
+    /// As [`AggregateQuery::rows`], for a reply without a cursor. Fails if there are more than [`ROWS_MAX`] rows.
+    fn all_rows(
+        &self,
+        deadline: &SearchDeadline,
+        found: Partial,
+    ) -> Result<(u64, Vec<ResultRow>), Refusal> {
         if self.aggregation.is_streamed() && found.total() > ROWS_MAX as u64 {
             let message = format!(
-                "there are more than {ROWS_MAX} rows: ask for fewer with LIMIT, or read them with WITHCURSOR"
+                "the result has more than {ROWS_MAX} rows: reduce them with LIMIT, or read them with WITHCURSOR"
             );
             return Err((Code::BadRequest, message));
         }
-        self.rows(patience, found)
+        self.rows(deadline, found)
     }
 
     /// Returns the command with which another node's part is requested.
-    fn command(&self, declared: &Declared, arguments: &[&[u8]]) -> OwnedCommand {
+    fn command(&self, declared: &DeclaredSpace, arguments: &[&[u8]]) -> OwnedCommand {
         let rows = self.limits.rows_max.to_string();
         let head: [&[u8]; 5] = [
-            if self.is_of_all { PART_OF_ALL } else { PART },
+            if self.waits_for_all {
+                PART_OF_ALL
+            } else {
+                PART
+            },
             declared.definition.name.as_bytes(),
             rows.as_bytes(),
             if self.after.is_some() { b"1" } else { b"0" },
@@ -117,9 +129,9 @@ impl Aggregated {
     }
 }
 
-impl Question for Aggregated {
+impl SpaceQuery for AggregateQuery {
     type Run = AggregateRun;
-    type Found = Partial;
+    type Output = Partial;
 
     fn predicate(&self) -> &Predicate {
         &self.aggregation.predicate
@@ -127,21 +139,21 @@ impl Question for Aggregated {
 
     fn timeout_ms(&self) -> Option<u64> {
         // A change of all objects that match a query has no time limit.
-        let unlimited = self.is_of_all.then_some(0);
+        let unlimited = self.waits_for_all.then_some(0);
         self.aggregation.options.timeout_ms.or(unlimited)
     }
 
-    fn is_of_all(&self) -> bool {
-        self.is_of_all
+    fn waits_for_all(&self) -> bool {
+        self.waits_for_all
     }
 
     fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal> {
         // FT.CHANGE checks this itself.
-        if self.is_of_all {
+        if self.waits_for_all {
             return Ok(());
         }
         let ensured = self.aggregation.ensure_no_full_scan(definition);
-        ensured.map_err(|refused| super::refusal(refused, 0))
+        ensured.map_err(|refused| super::argument_refusal(refused, 0))
     }
 
     fn begin(&self, index: &SpaceIndex) -> AggregateRun {
@@ -150,12 +162,12 @@ impl Question for Aggregated {
 
     fn refusal(&self, run: &AggregateRun) -> Option<Refusal> {
         let refused = run.refusal().cloned();
-        refused.map(|refused| super::refusal(refused, 0))
+        refused.map(|refused| super::argument_refusal(refused, 0))
     }
 
     fn finish(&self, run: AggregateRun) -> Result<Partial, Refusal> {
         let found = run.finish();
-        found.map_err(|refused| super::refusal(refused, 0))
+        found.map_err(|refused| super::argument_refusal(refused, 0))
     }
 
     fn merge(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
@@ -164,14 +176,14 @@ impl Question for Aggregated {
         let mut all = first.unwrap_or_else(|| Partial::new(&self.aggregation, self.limits));
         for part in parts {
             let merged = all.merge(&self.aggregation, part);
-            merged.map_err(|refused| super::refusal(refused, 0))?;
+            merged.map_err(|refused| super::argument_refusal(refused, 0))?;
         }
         Ok(all)
     }
 
     fn merge_copies(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
-        let merged = Partial::of_copies(&self.aggregation, self.limits, parts);
-        merged.map_err(|refused| super::refusal(refused, 0))
+        let merged = Partial::merge_copies(&self.aggregation, self.limits, parts);
+        merged.map_err(|refused| super::argument_refusal(refused, 0))
     }
 
     fn encode(&self, found: &Partial) -> Vec<u8> {
@@ -179,7 +191,7 @@ impl Question for Aggregated {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Partial, Refusal> {
-        Partial::decode(bytes, &self.aggregation, self.limits).map_err(|_| damaged())
+        Partial::decode(bytes, &self.aggregation, self.limits).map_err(|_| unreadable_part())
     }
 
     fn bytes(&self, found: &Partial) -> usize {
@@ -188,82 +200,88 @@ impl Question for Aggregated {
 
     fn reply(
         &self,
-        replying: Replying,
-        patience: &Patience,
+        reply_format: ReplyFormat,
+        deadline: &SearchDeadline,
         found: Partial,
     ) -> Result<Vec<u8>, Refusal> {
-        let (total, rows) = self.all_rows(patience, found)?;
-        reply(replying, total, &rows, None)
+        let (total, rows) = self.all_rows(deadline, found)?;
+        encode_rows(reply_format, total, &rows, None)
     }
 }
 
-pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let asker = &*asker;
+pub(super) async fn aggregate(
+    context: &mut QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let context = &*context;
     let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
-    again(&asker.core, asker.reach, async || {
-        let declared = asker.declared(command.arg(1))?;
-        let question = Aggregated::parse(asker, &declared, &arguments, QUERY)?;
-        asker.note_query(&declared, question.predicate(), None, 0);
-        let Some(cursor) = question.aggregation.cursor else {
-            let found = found(asker, &declared, &question, &arguments).await?;
-            return replied(asker, &question, &found.patience, found.part.found).await;
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let declared = context.find_space(command.arg(1))?;
+        let space_query = AggregateQuery::parse(context, &declared, &arguments, QUERY)?;
+        context.note_query(&declared, space_query.predicate(), None, 0);
+        let Some(cursor) = space_query.aggregation.cursor else {
+            let found = run_aggregate(context, &declared, &space_query, &arguments).await?;
+            return encode_reply(context, &space_query, &found.deadline, found.part.found).await;
         };
-        let opened = Cursor {
+        let cursor_state = Cursor {
             space: declared.definition.name.clone(),
             created: declared.created,
             count: usize::try_from(cursor.count).unwrap_or(usize::MAX).max(1),
             idle_ms: cursor.idle_ms_max.unwrap_or(u64::MAX),
-            left: if question.aggregation.is_streamed() {
-                Left::Behind {
+            rest: if space_query.aggregation.is_streamed() {
+                Rest::Resume {
                     arguments: arguments.iter().map(|it| it.to_vec()).collect(),
                     after: None,
                 }
             } else {
-                let found = found(asker, &declared, &question, &arguments).await?;
-                let (question, patience) = (question.clone(), found.patience.clone());
+                let found = run_aggregate(context, &declared, &space_query, &arguments).await?;
+                let (space_query, deadline) = (space_query.clone(), found.deadline.clone());
                 let partial = found.part.found;
-                let bytes = question.bytes(&partial);
-                let rows = aside(&found.patience, bytes, move || {
-                    let (_, rows) = question.all_rows(&patience, partial)?;
-                    Ok(RowsLeft::new(rows))
+                let bytes = space_query.bytes(&partial);
+                let rows = run_offloaded(&found.deadline, bytes, move || {
+                    let (_, rows) = space_query.all_rows(&deadline, partial)?;
+                    Ok(UnreadRows::new(rows))
                 });
-                Left::Rows(rows.await?)
+                Rest::Rows(rows.await?)
             },
         };
-        next_rows(asker, None, opened).await
+        next_rows(context, None, cursor_state).await
     })
     .await
 }
 
-pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+pub(super) async fn cursor(
+    context: &mut QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
     let request = command.request;
-    let asker = &*asker;
+    let context = &*context;
     if [PART, PART_OF_ALL].contains(&command.arg(1))
-        && let Reach::Part { .. } = asker.reach
+        && let QueryScope::Part { .. } = context.scope
     {
-        return part_of(asker, command).await;
+        return execute_aggregate_part(context, command).await;
     }
     if command.arg(1) == super::cuts::SAMPLE
-        && let Reach::Part { .. } = asker.reach
+        && let QueryScope::Part { .. } = context.scope
     {
-        return super::cuts::part(asker, command).await;
+        return super::cuts::execute_sample_part(context, command).await;
     }
-    let name = text(command.arg(2))?;
+    let name = parse_name(command.arg(2))?;
     let bad = || (Code::BadRequest, "Bad cursor ID".to_owned());
     let id = larder_types::integer(command.arg(3)).and_then(|id| u64::try_from(id).ok());
     let id = id.ok_or_else(bad)?;
     // The name may also be an alias.
-    let declared = asker.declared(name.as_bytes())?;
-    let of = (declared.definition.name.as_str(), declared.created);
-    let cursors = &asker.core.shared.tables.space_cursors;
-    let now = asker.core.tables.now();
+    let declared = context.find_space(name.as_bytes())?;
+    let space_id = (declared.definition.name.as_str(), declared.created);
+    let cursors = &context.core.shared.tables.space_cursors;
+    let now = context.core.tables.now();
     if command.arg(1).eq_ignore_ascii_case(b"DEL") && command.len() == 4 {
-        let taken = cursors.take(id, of, now);
-        taken.ok_or_else(|| (Code::BadRequest, "Cursor does not exist".to_owned()))?;
-        return Ok(asker.encoded(|encoder| encoder.ok()));
+        let removed = cursors.take(id, space_id, now);
+        removed.ok_or_else(|| (Code::BadRequest, "Cursor does not exist".to_owned()))?;
+        return Ok(context.encode(|encoder| encoder.ok()));
     }
     if !command.arg(1).eq_ignore_ascii_case(b"READ") {
-        let message = "Unknown subcommand: it is READ index cursor [COUNT n] or DEL index cursor";
+        let message = "Unknown subcommand: write READ index cursor [COUNT n] or DEL index cursor";
         return Err((Code::Syntax, message.to_owned()));
     }
     let mut count = None;
@@ -281,163 +299,187 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         at += 2;
     }
     let not_found = || {
-        let message = format!("Cursor not found, id: {id}{}", cursors.advice());
+        let message = format!(
+            "Cursor not found, id: {id}{}",
+            cursors.unknown_cursor_hint()
+        );
         (Code::BadRequest, message)
     };
-    let mut opened = cursors.take(id, of, now).ok_or_else(not_found)?;
+    let mut cursor_state = cursors.take(id, space_id, now).ok_or_else(not_found)?;
     if let Some(count) = count {
-        opened.count = count;
+        cursor_state.count = count;
     }
-    let Left::Behind { .. } = &opened.left else {
-        return next_rows(asker, Some(id), opened).await;
+    let Rest::Resume { .. } = &cursor_state.rest else {
+        return next_rows(context, Some(id), cursor_state).await;
     };
-    let read = again(&asker.core, asker.reach, async || {
-        next_rows(asker, Some(id), opened.again()).await
+    let read = retry_on_schema_change(&context.core, context.scope, async || {
+        next_rows(context, Some(id), cursor_state.without_rows()).await
     });
     let read = read.await;
     if read.is_err() {
         // Keep the cursor, so that the read can be retried. If there is no memory for it, the first error is returned.
-        let bytes_max = asker.core.clients.limits.answer();
-        let _ = cursors.keep(Some(id), opened, asker.core.tables.now(), bytes_max);
+        let bytes_max = context.core.clients.limits.reply_bytes();
+        let _ = cursors.store(Some(id), cursor_state, context.core.tables.now(), bytes_max);
     }
     read
 }
 
 /// Returns the next rows of a cursor, and keeps the rest.
-async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result<Vec<u8>, Refusal> {
-    let (count, cursors) = (cursor.count, &asker.core.shared.tables.space_cursors);
-    let bytes_max = asker.core.clients.limits.answer();
-    let replying = Replying {
-        proto: asker.proto,
-        limits: asker.core.clients.limits,
+async fn next_rows(
+    context: &QueryContext,
+    id: Option<u64>,
+    mut cursor: Cursor,
+) -> Result<Vec<u8>, Refusal> {
+    let (count, cursors) = (cursor.count, &context.core.shared.tables.space_cursors);
+    let bytes_max = context.core.clients.limits.reply_bytes();
+    let reply_format = ReplyFormat {
+        proto: context.proto,
+        limits: context.core.clients.limits,
     };
-    let (total, rows, bytes, is_over) = match &mut cursor.left {
-        Left::Rows(left) => {
+    let (total, rows, bytes, is_last) = match &mut cursor.rest {
+        Rest::Rows(left) => {
             let (rows, bytes) = left.take(count);
             (rows.len() as u64, rows, bytes, left.is_empty())
         }
-        Left::Behind { arguments, after } => {
-            let declared = asker.declared(cursor.space.as_bytes())?;
+        Rest::Resume { arguments, after } => {
+            let declared = context.find_space(cursor.space.as_bytes())?;
             if declared.created != cursor.created {
-                let message = "the space was dropped, and another of its name is declared";
+                let message = "the space was dropped, and another space with its name was declared";
                 return Err((Code::BadRequest, message.to_owned()));
             }
             let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-            let question = Aggregated::parse(asker, &declared, &words, QUERY)?;
-            let question = question.window(count, after.as_deref());
-            let found = found(asker, &declared, &question, &words).await?;
-            let (partial, patience) = (found.part.found, found.patience.clone());
-            let is_over = partial.total() <= count as u64;
+            let space_query = AggregateQuery::parse(context, &declared, &words, QUERY)?;
+            let space_query = space_query.with_window(count, after.as_deref());
+            let found = run_aggregate(context, &declared, &space_query, &words).await?;
+            let (partial, deadline) = (found.part.found, found.deadline.clone());
+            let is_last = partial.total() <= count as u64;
             let last = partial.last_key().map(<[u8]>::to_vec);
-            let is_over = is_over || last.is_none();
+            let is_last = is_last || last.is_none();
             *after = last;
-            let bytes = question.bytes(&partial);
-            let rows = aside(&found.patience, bytes, move || {
-                Ok(question.rows(&patience, partial)?.1)
+            let bytes = space_query.bytes(&partial);
+            let rows = run_offloaded(&found.deadline, bytes, move || {
+                Ok(space_query.rows(&deadline, partial)?.1)
             });
             let rows = rows.await?;
-            (rows.len() as u64, rows, bytes, is_over)
+            (rows.len() as u64, rows, bytes, is_last)
         }
     };
-    let next = match (is_over, id) {
+    let next = match (is_last, id) {
         (true, _) => 0,
         (false, Some(id)) => id,
         (false, None) => cursors.next_id(),
     };
     // Rows that have been found are returned without a time limit.
-    let patience = Patience::default();
-    let written = aside(&patience, bytes, move || {
-        let reply = reply(replying, total, &rows, Some(next));
+    let deadline = SearchDeadline::default();
+    let written = run_offloaded(&deadline, bytes, move || {
+        let reply = encode_rows(reply_format, total, &rows, Some(next));
         Ok((rows, reply))
     });
     let (rows, reply) = written.await?;
     if reply.is_err()
         && id.is_some()
-        && let Left::Rows(left) = &mut cursor.left
+        && let Rest::Rows(left) = &mut cursor.rest
     {
         // The client can read them in smaller parts.
         left.put_back(rows, bytes);
-        let _ = cursors.keep(id, cursor, asker.core.tables.now(), bytes_max);
+        let _ = cursors.store(id, cursor, context.core.tables.now(), bytes_max);
         return reply;
     }
     dispose(bytes, rows);
     // The id of a new cursor is in its first reply.
     let is_reachable = reply.is_ok() || id.is_some();
-    if !is_over && is_reachable {
-        cursors.keep(Some(next), cursor, asker.core.tables.now(), bytes_max)?;
+    if !is_last && is_reachable {
+        cursors.store(Some(next), cursor, context.core.tables.now(), bytes_max)?;
     }
     reply
 }
 
 /// Before the objects that match a query are changed, checks that finding them needs no full scan, if full scans are
-/// rejected. `query` is as for [`keys_behind`].
+/// rejected. `query` is as for [`keys_after`].
 ///
 /// # Errors
 /// A full scan would be necessary.
 pub(super) fn ensure_no_full_scan(
-    asker: &Asker,
-    declared: &Declared,
+    context: &QueryContext,
+    declared: &DeclaredSpace,
     query: &[&[u8]],
 ) -> Result<(), Refusal> {
-    if !asker.core.shared.config.spaces.refuse_full_scans {
+    if !context.core.shared.config.spaces.refuse_full_scans {
         return Ok(());
     }
-    let question = Aggregated::parse(asker, declared, query, QUERY)?;
-    let ensured = (question.aggregation).ensure_no_full_scan_for_change(&declared.definition);
-    ensured.map_err(|refused| super::refusal(refused, 0))
+    let space_query = AggregateQuery::parse(context, declared, query, QUERY)?;
+    let ensured = (space_query.aggregation).ensure_no_full_scan_for_change(&declared.definition);
+    ensured.map_err(|refused| super::argument_refusal(refused, 0))
 }
 
 /// Returns the keys of up to `rows` objects that match a query, in key order after the key `after`, and whether these
 /// are the last. Includes objects that existed before the space was declared. `query` is the query with its options.
-pub(super) async fn keys_behind(
-    asker: &Asker,
-    declared: &Arc<Declared>,
+pub(super) async fn keys_after(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
     query: &[&[u8]],
     after: Option<&[u8]>,
     rows: usize,
 ) -> Result<(Vec<Vec<u8>>, bool), Refusal> {
     let load: [&[u8]; 3] = [b"LOAD", b"1", b"@__key"];
     let arguments = [query, &load].concat();
-    let question = Aggregated::parse(asker, declared, &arguments, QUERY)?;
-    let question = question.window(rows, after).of_all();
-    let found = found(asker, declared, &question, &arguments).await?;
+    let space_query = AggregateQuery::parse(context, declared, &arguments, QUERY)?;
+    let space_query = space_query.with_window(rows, after).including_unindexed();
+    let found = run_aggregate(context, declared, &space_query, &arguments).await?;
     let partial = found.part.found;
-    let is_over = partial.total() <= rows as u64;
-    let (_, rows) = question.rows(&found.patience, partial)?;
+    let is_last = partial.total() <= rows as u64;
+    let (_, rows) = space_query.rows(&found.deadline, partial)?;
     let keys = rows.into_iter().flatten().map(|(_, key)| key.print());
-    Ok((keys.collect(), is_over))
+    Ok((keys.collect(), is_last))
 }
 
 /// Returns the combined result of all participants.
-async fn found(
-    asker: &Asker,
-    declared: &Arc<Declared>,
-    question: &Aggregated,
+async fn run_aggregate(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
+    space_query: &AggregateQuery,
     arguments: &[&[u8]],
-) -> Result<Whole<Partial>, Refusal> {
-    let command = question.command(declared, arguments);
-    whole(asker, command.command(), declared, question, Depth::Found).await
+) -> Result<QueryResult<Partial>, Refusal> {
+    let command = space_query.command(declared, arguments);
+    run_query(
+        context,
+        command.command(),
+        declared,
+        space_query,
+        ResultDetail::Objects,
+    )
+    .await
 }
 
 /// Returns this node's part for another node.
-async fn part_of(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+async fn execute_aggregate_part(
+    context: &QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
     let mut arguments: Vec<&[u8]> = command.args().skip(6).collect();
-    let asked = asker.take_asked(&mut arguments);
+    let region_request = context.take_region_request(&mut arguments);
     let rows = larder_types::integer(command.arg(3)).and_then(|rows| usize::try_from(rows).ok());
     let after = (command.arg(4) == b"1").then(|| command.arg(5));
-    let declared = asker.declared(command.arg(2))?;
-    let question = Aggregated::parse(asker, &declared, &arguments, QUERY)?;
-    let mut question = question.window(rows.ok_or_else(damaged)?, after);
+    let declared = context.find_space(command.arg(2))?;
+    let space_query = AggregateQuery::parse(context, &declared, &arguments, QUERY)?;
+    let mut space_query = space_query.with_window(rows.ok_or_else(unreadable_part)?, after);
     if command.arg(1) == PART_OF_ALL {
-        question = question.of_all();
+        space_query = space_query.including_unindexed();
     }
-    part(asker, asked, &declared, &question, Depth::Found).await
+    execute_part(
+        context,
+        region_request,
+        &declared,
+        &space_query,
+        ResultDetail::Objects,
+    )
+    .await
 }
 
-fn reply(
-    Replying { proto, limits }: Replying,
+fn encode_rows(
+    ReplyFormat { proto, limits }: ReplyFormat,
     total: u64,
-    rows: &[OutRow],
+    rows: &[ResultRow],
     cursor: Option<u64>,
 ) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::new();
@@ -471,7 +513,7 @@ fn reply(
         encoder.map(row.len());
         for (name, value) in row {
             encoder.bulk(name);
-            cell(&mut encoder, value);
+            write_cell(&mut encoder, value);
         }
         if proto == Proto::Resp3 {
             encoder.text("values");
@@ -487,19 +529,19 @@ fn reply(
     if let Some(cursor) = cursor {
         encoder.count(cursor);
     }
-    if out.len() > limits.answer() {
-        Err(limits.too_long())
+    if out.len() > limits.reply_bytes() {
+        Err(limits.reply_too_long())
     } else {
         Ok(out)
     }
 }
 
-fn cell(encoder: &mut Encoder<'_>, value: &Cell) {
+fn write_cell(encoder: &mut Encoder<'_>, value: &Cell) {
     match value {
         Cell::Null => encoder.null(),
         Cell::List(cells) => {
             encoder.array(cells.len());
-            cells.iter().for_each(|one| cell(encoder, one));
+            cells.iter().for_each(|one| write_cell(encoder, one));
         }
         other => encoder.bulk(&other.print()),
     }

@@ -18,25 +18,25 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Proto;
 
 use super::super::incoming::Incoming;
-use super::super::nodes::Wanted;
+use super::super::nodes::RoutedBatch;
 use super::super::objects::check_change;
 use super::super::place::place_of;
-use super::super::replies::number;
-use super::super::tables::To;
-use super::aggregate::{ensure_no_full_scan, keys_behind};
-use super::reach::{Asker, Reach, again, refusal_of};
+use super::super::reply_decoding::decode_integer;
+use super::super::tables::Destination;
+use super::aggregate::{ensure_no_full_scan, keys_after};
+use super::context::{QueryContext, QueryScope, decode_refusal, retry_on_schema_change};
 use crate::error::show;
 use crate::tables::Refusal;
 
 /// Index of the query argument.
 const QUERY: usize = 2;
 /// Maximum number of objects that are found and changed per round.
-const AT_ONCE_MAX: usize = 128;
+const OBJECTS_PER_ROUND_MAX: usize = 128;
 /// Approximate size of the arguments of the commands in one round.
-const BYTES_AT_ONCE: usize = 1 << 20;
+const BYTES_PER_ROUND: usize = 1 << 20;
 
 /// The parsed arguments.
-struct Told<'a> {
+struct FtChangeArgs<'a> {
     /// The query and its PARAMS.
     query: Vec<&'a [u8]>,
     /// ONCE with its target and id, if present.
@@ -45,11 +45,11 @@ struct Told<'a> {
     changes: Vec<&'a [u8]>,
 }
 
-impl<'a> Told<'a> {
-    fn parse(command: Command<'a>) -> Result<Told<'a>, Refusal> {
-        let is = |at: usize, word: &[u8]| {
-            let there = command.get(at);
-            there.is_some_and(|it| it.eq_ignore_ascii_case(word))
+impl<'a> FtChangeArgs<'a> {
+    fn parse(command: Command<'a>) -> Result<FtChangeArgs<'a>, Refusal> {
+        let is = |at: usize, expected: &[u8]| {
+            let word = command.get(at);
+            word.is_some_and(|it| it.eq_ignore_ascii_case(expected))
         };
         let mut at = QUERY + 1;
         if is(at, b"PARAMS") {
@@ -65,7 +65,7 @@ impl<'a> Told<'a> {
             let message = "write FT.CHANGE index query [PARAMS count name value ...] [ONCE target id] DO DELETE, or DO change [change ...]: see COMMAND DOCS OBJ.CHANGE";
             return Err((Code::Syntax, message.to_owned()));
         }
-        Ok(Told {
+        Ok(FtChangeArgs {
             query: (QUERY..query_end).map(|at| command.arg(at)).collect(),
             once: (query_end..at).map(|at| command.arg(at)).collect(),
             changes: (at..command.len()).map(|at| command.arg(at)).collect(),
@@ -73,7 +73,7 @@ impl<'a> Told<'a> {
     }
 
     /// Returns the command that changes one object.
-    fn of_object(&self, key: &[u8], space: &str) -> OwnedCommand {
+    fn command_for(&self, key: &[u8], space: &str) -> OwnedCommand {
         let condition: [&[u8]; 4] = [b"IF", self.query[0], b"IN", space.as_bytes()];
         let head = [key].into_iter().chain(self.once.iter().copied());
         let rest = self.query[1..].iter().chain(&self.changes).copied();
@@ -83,18 +83,21 @@ impl<'a> Told<'a> {
 
 /// The results so far.
 #[derive(Default)]
-struct Done {
+struct ChangeTally {
     changed: u64,
     refused: u64,
     /// The key of the first object that could not be changed, and the error.
     first: Option<String>,
 }
 
-impl Done {
-    fn stopped(&self, (code, why): Refusal) -> Refusal {
+impl ChangeTally {
+    fn with_progress(&self, (code, reason): Refusal) -> Refusal {
         match self.changed {
-            0 => (code, why),
-            changed => (code, format!("after {changed} objects were changed: {why}")),
+            0 => (code, reason),
+            changed => (
+                code,
+                format!("after {changed} objects were changed: {reason}"),
+            ),
         }
     }
 
@@ -103,56 +106,59 @@ impl Done {
     /// # Errors
     /// The command was not executed, or its outcome is unknown.
     fn count(&mut self, key: &[u8], reply: &[u8]) -> Result<(), Refusal> {
-        if let Some(changed) = number(reply) {
+        if let Some(changed) = decode_integer(reply) {
             self.changed += changed as u64;
             return Ok(());
         }
         let text = reply.strip_prefix(b"-").unwrap_or(reply).trim_ascii_end();
-        let (code, why) = refusal_of(text);
+        let (code, reason) = decode_refusal(text);
         match code {
             Code::BadRequest | Code::WrongType => {
                 self.refused += 1;
                 self.first
-                    .get_or_insert_with(|| format!("{}: {why}", show(key)));
+                    .get_or_insert_with(|| format!("{}: {reason}", show(key)));
                 Ok(())
             }
-            _ => Err((code, format!("{}: {why}", show(key)))),
+            _ => Err((code, format!("{}: {reason}", show(key)))),
         }
     }
 }
 
-pub(super) async fn change(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    if let Reach::Part { .. } = asker.reach {
-        let message = "objects are changed by the node that is asked for it";
+pub(super) async fn change(
+    context: &QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    if let QueryScope::Part { .. } = context.scope {
+        let message = "only the node that received FT.CHANGE from the client executes it";
         return Err((Code::BadRequest, message.to_owned()));
     }
-    let told = Told::parse(command)?;
-    let declared = asker.declared(command.arg(1))?;
-    ensure_no_full_scan(asker, &declared, &told.query)?;
+    let args = FtChangeArgs::parse(command)?;
+    let declared = context.find_space(command.arg(1))?;
+    ensure_no_full_scan(context, &declared, &args.query)?;
     let definition = declared.definition.clone();
-    let example = told.of_object(b"key", &definition.name);
+    let example = args.command_for(b"key", &definition.name);
     check_change(example.command().request, definition.on)?;
-    let rows = BYTES_AT_ONCE / example.memory_bytes().max(1);
-    let rows = rows.clamp(1, AT_ONCE_MAX);
-    let (mut done, mut after) = (Done::default(), None);
+    let rows = BYTES_PER_ROUND / example.memory_bytes().max(1);
+    let rows = rows.clamp(1, OBJECTS_PER_ROUND_MAX);
+    let (mut tally, mut after) = (ChangeTally::default(), None);
     loop {
-        let found = again(&asker.core, asker.reach, async || {
-            let declared = asker.declared(definition.name.as_bytes())?;
-            keys_behind(asker, &declared, &told.query, after.as_deref(), rows).await
+        let found = retry_on_schema_change(&context.core, context.scope, async || {
+            let declared = context.find_space(definition.name.as_bytes())?;
+            keys_after(context, &declared, &args.query, after.as_deref(), rows).await
         });
-        let (keys, is_over) = found.await.map_err(|why| done.stopped(why))?;
-        change_all(asker, &told, &definition.name, &keys, &mut done).await?;
+        let (keys, is_last) = found.await.map_err(|reason| tally.with_progress(reason))?;
+        change_all(context, &args, &definition.name, &keys, &mut tally).await?;
         match keys.into_iter().next_back() {
-            Some(last) if !is_over => after = Some(last),
+            Some(last) if !is_last => after = Some(last),
             _ => break,
         }
     }
-    match done.first {
-        None => Ok(asker.encoded(|encoder| encoder.count(done.changed))),
+    match tally.first {
+        None => Ok(context.encode(|encoder| encoder.count(tally.changed))),
         Some(first) => {
-            let (changed, refused) = (done.changed, done.refused);
+            let (changed, refused) = (tally.changed, tally.refused);
             let message = format!(
-                "{changed} objects were changed, and {refused} were not, the first {first}"
+                "{changed} objects were changed and {refused} were not; the first error is {first}"
             );
             Err((Code::BadRequest, message))
         }
@@ -160,7 +166,7 @@ pub(super) async fn change(asker: &Asker, command: Command<'_>) -> Result<Vec<u8
 }
 
 /// The commands for one place.
-struct Part<'a> {
+struct PlaceCommands<'a> {
     place: Option<u16>,
     batch: Batch,
     keys: Vec<&'a [u8]>,
@@ -168,25 +174,25 @@ struct Part<'a> {
 
 /// Changes some objects at their owners, concurrently.
 async fn change_all(
-    asker: &Asker,
-    told: &Told<'_>,
+    context: &QueryContext,
+    args: &FtChangeArgs<'_>,
     space: &str,
     keys: &[Vec<u8>],
-    done: &mut Done,
+    tally: &mut ChangeTally,
 ) -> Result<(), Refusal> {
-    let core = &asker.core;
+    let core = &context.core;
     let snapshot = core.shared.catalog.load().clone();
-    let mut parts: Vec<Part<'_>> = Vec::new();
+    let mut parts: Vec<PlaceCommands<'_>> = Vec::new();
     for key in keys {
-        let one = told.of_object(key, space);
+        let one = args.command_for(key, space);
         let place = match place_of(core, &snapshot, one.command()) {
-            To::Core(place) => Some(place as u16),
+            Destination::Core(place) => Some(place as u16),
             // The owner is determined when the request is routed.
             _ => None,
         };
-        let known = parts.iter().position(|part| part.place == place);
-        let number = known.unwrap_or_else(|| {
-            parts.push(Part {
+        let found = parts.iter().position(|part| part.place == place);
+        let number = found.unwrap_or_else(|| {
+            parts.push(PlaceCommands {
                 place,
                 batch: Batch::default(),
                 keys: Vec::new(),
@@ -196,26 +202,30 @@ async fn change_all(
         parts[number].batch.push(one.command());
         parts[number].keys.push(key);
     }
-    let asked = parts.into_iter().map(|part| {
-        let wanted = Wanted::of(part.batch, Proto::Resp2, &asker.client);
-        (Incoming::routed(core, part.place, wanted), part.keys)
+    let pending = parts.into_iter().map(|part| {
+        let routed_batch = RoutedBatch::of(part.batch, Proto::Resp2, &context.client);
+        (
+            Incoming::request_owner(core, part.place, routed_batch),
+            part.keys,
+        )
     });
-    let mut asked: Vec<(Incoming, Vec<&[u8]>)> = asked.collect();
+    let mut pending: Vec<(Incoming, Vec<&[u8]>)> = pending.collect();
     let mut stopped = None;
-    for (incoming, keys) in &mut asked {
+    for (incoming, keys) in &mut pending {
         for key in keys.iter() {
             let Some(reply) = incoming.reply().await else {
-                let message = "the replies of a node were lost: it is unknown what it has changed";
+                let message =
+                    "the replies of a node were lost, so it is unknown which objects it changed";
                 stopped = Some((Code::Unknown, message.to_owned()));
                 break;
             };
-            if let Err(why) = done.count(key, &reply) {
-                stopped = stopped.or(Some(why));
+            if let Err(reason) = tally.count(key, &reply) {
+                stopped = stopped.or(Some(reason));
             }
         }
     }
     match stopped {
-        Some(why) => Err(done.stopped(why)),
+        Some(reason) => Err(tally.with_progress(reason)),
         None => Ok(()),
     }
 }

@@ -22,19 +22,19 @@ use std::time::Duration;
 
 use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::resp::Proto;
-use larder_space::copies::{Regions, to_cut};
+use larder_space::copies::{Regions, select_recuts};
 use larder_space::mapping::Attribute;
 use larder_space::schema::AttributeId;
-use larder_space::search::regions::sampled;
+use larder_space::search::regions::sample_value;
 use larder_types::slot_of;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::super::core::Core;
-use super::define::make;
-use super::figures::figures;
-use super::reach::{Asker, Reach, altered, damaged};
-use crate::spaces::{Before, Change, Declared};
+use super::context::{QueryContext, QueryScope, altered_refusal, unreadable_part};
+use super::define::apply_change;
+use super::stats::gather_stats;
+use crate::spaces::{DeclaredSpace, SpaceChange, SpaceVersion};
 use crate::tables::Refusal;
 
 /// The subcommand of FT.CURSOR with which a node requests another node's part of a sample.
@@ -47,22 +47,22 @@ const OBJECTS_MAX: usize = 8192;
 /// Number of objects read per step, which takes a few tenths of a millisecond, and the pause after it, in which clients
 /// are served.
 const STEP_OBJECTS: usize = 64;
-const REST: Duration = Duration::from_millis(2);
+const STEP_PAUSE: Duration = Duration::from_millis(2);
 
 /// The sampled values by attribute, sorted, each with the number of objects that it represents.
 #[derive(Debug, Default)]
 pub(super) struct Sample(BTreeMap<AttributeId, Vec<(Vec<u8>, u64)>>);
 
 /// Checks the subspaces that this place is responsible for, and cuts them again when necessary. Never returns.
-pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
+pub(in crate::resp) async fn recut_on_drift(core: Rc<Core>) {
     let mut tick = interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let asker = Asker {
-        client: core.clients.of_other_node(core.index, None),
+    let context = QueryContext {
+        client: core.clients.new_remote(core.index, None),
         proto: Proto::Resp2,
-        reach: match core.shared.membership {
-            Some(_) => Reach::Nodes,
-            None => Reach::Alone,
+        scope: match core.shared.membership {
+            Some(_) => QueryScope::Nodes,
+            None => QueryScope::Alone,
         },
         ticket: None,
         core,
@@ -70,13 +70,17 @@ pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
     let mut failures = 0;
     loop {
         tick.tick().await;
-        for name in due(&asker.core) {
-            let Err((_, why)) = look(&asker, &name).await else {
+        for name in spaces_to_check(&context.core) {
+            let Err((_, reason)) = check_balance(&context, &name).await else {
                 failures = 0;
                 continue;
             };
             // Retried later: the ownership has changed, or a node does not reply.
-            tracing::debug!(space = name, why, "subspaces could not be cut anew");
+            tracing::debug!(
+                space = name,
+                reason,
+                "cannot recut the subspaces; the server will retry"
+            );
             sleep(Duration::from_secs(1 << failures)).await;
             failures = 5.min(failures + 1);
         }
@@ -84,7 +88,7 @@ pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
 }
 
 /// Returns the spaces that this place is responsible for and whose regions may have drifted.
-fn due(core: &Core) -> Vec<String> {
+fn spaces_to_check(core: &Core) -> Vec<String> {
     let tables = &core.tables;
     let Some(shard) = tables.shard().filter(|shard| shard.owners().count() > 1) else {
         return Vec::new();
@@ -98,64 +102,64 @@ fn due(core: &Core) -> Vec<String> {
 }
 
 /// Measures how evenly the regions are filled, and cuts the subspaces again if they are uneven.
-async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
-    let declared = asker.declared(name.as_bytes())?;
+async fn check_balance(context: &QueryContext, name: &str) -> Result<(), Refusal> {
+    let declared = context.find_space(name.as_bytes())?;
     let Some(regions) = &declared.regions else {
         return Ok(());
     };
     let command = OwnedCommand::of(Id::FtInfo, [name.as_bytes()].into_iter());
-    let all = figures(asker, command.command(), &declared, false).await?;
+    let all = gather_stats(context, command.command(), &declared, false).await?;
     // Objects are still being placed.
     let Some(filled) = all.filled() else {
         return Ok(());
     };
-    let mut anew = to_cut(regions, filled);
+    let mut to_recut = select_recuts(regions, filled);
     let mut is_waiting = false;
-    for (at, attributes) in anew.iter_mut().enumerate() {
-        if !attributes.is_empty() && regions.is_cut(at) && !all.is_whole(at, regions) {
+    for (at, attributes) in to_recut.iter_mut().enumerate() {
+        if !attributes.is_empty() && regions.is_cut(at) && !all.is_complete(at, regions) {
             attributes.clear();
             is_waiting = true;
         }
     }
-    if anew.iter().any(|attributes| !attributes.is_empty()) {
-        let sample = sample_of(asker, &declared, regions).await?;
-        let cuts = anew_by(asker, regions, &anew, &sample);
-        if !cuts.are_same(regions) {
+    if to_recut.iter().any(|attributes| !attributes.is_empty()) {
+        let sample = collect_sample(context, &declared, regions).await?;
+        let cuts = recut_subspaces(context, regions, &to_recut, &sample);
+        if !cuts.is_same_as(regions) {
             let version = cuts.version;
-            let change = Change::Cut {
+            let change = SpaceChange::Cut {
                 space: name.to_owned(),
-                before: Before::of(&declared),
+                before: SpaceVersion::of(&declared),
                 cuts: Box::new(cuts),
             };
-            make(asker, change).await?;
-            tracing::info!(space = name, version, "subspaces are cut anew");
+            apply_change(context, change).await?;
+            tracing::info!(space = name, version, "recut the subspaces");
         }
     }
     if is_waiting {
         return Ok(());
     }
-    let mut all = asker.core.tables.spaces().write();
+    let mut all = context.core.tables.spaces().write();
     if let Some(space) = all.spaces.get_mut(name) {
-        space.note_look();
+        space.reset_drift();
     }
     Ok(())
 }
 
 /// Returns the regions with some attributes cut again from a sample. Cells follow the current ownership of slots.
-pub(super) fn anew_by(
-    asker: &Asker,
+pub(super) fn recut_subspaces(
+    context: &QueryContext,
     regions: &Regions,
-    anew: &[Vec<Attribute>],
+    to_recut: &[Vec<Attribute>],
     sample: &Sample,
 ) -> Regions {
     let values = |attribute| sample.values(attribute);
-    regions.cut_anew(anew, &values, &|slot| asker.owner_of(slot))
+    regions.recut(to_recut, &values, &|slot| context.owner_of(slot))
 }
 
 /// Returns a sample of all objects, for cutting the attributes of these regions.
-pub(super) async fn sample_of(
-    asker: &Asker,
-    declared: &Arc<Declared>,
+pub(super) async fn collect_sample(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
     regions: &Regions,
 ) -> Result<Sample, Refusal> {
     let subspaces = (0..regions.count()).filter_map(|number| regions.subspace(number));
@@ -170,12 +174,12 @@ pub(super) async fn sample_of(
         .iter()
         .map(|dimension| AttributeId(dimension.attribute.0));
     let attributes: BTreeSet<AttributeId> = attributes.collect();
-    let cores = asker.core.tables.shard();
+    let cores = context.core.tables.shard();
     let cores = cores.map_or(1, |shard| shard.owners().count()).max(1);
     let objects = cells.unwrap_or(1) as usize * OBJECTS_EACH_CELL / cores;
     let objects = objects.clamp(OBJECTS_MIN, OBJECTS_MAX);
-    if asker.reach != Reach::Nodes {
-        return of_cores(asker, declared, attributes, objects).await;
+    if context.scope != QueryScope::Nodes {
+        return sample_cores(context, declared, attributes, objects).await;
     }
     let count = objects.to_string();
     let ids = attributes.iter().map(|it| it.0.to_string());
@@ -184,9 +188,9 @@ pub(super) async fn sample_of(
     let args = [SAMPLE, name, count.as_bytes(), ids.as_bytes()];
     let command = OwnedCommand::of(Id::FtCursor, args.into_iter());
     let mut all = Sample::default();
-    for part in asker.parts_of_nodes(command.command(), declared).await? {
-        all.merge(Sample::decode(&part).map_err(|_| damaged())?);
-        sleep(REST).await;
+    for part in context.query_nodes(command.command(), declared).await? {
+        all.merge(Sample::decode(&part).map_err(|_| unreadable_part())?);
+        sleep(STEP_PAUSE).await;
     }
     Ok(all)
 }
@@ -195,38 +199,41 @@ pub(super) async fn sample_of(
 ///
 /// # Errors
 /// This node has a different definition of the space.
-pub(super) async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let declared = asker.declared(command.arg(2))?;
+pub(super) async fn execute_sample_part(
+    context: &QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let declared = context.find_space(command.arg(2))?;
     let objects = larder_types::integer(command.arg(3)).and_then(|it| usize::try_from(it).ok());
-    let objects = objects.ok_or_else(damaged)?.min(OBJECTS_MAX);
+    let objects = objects.ok_or_else(unreadable_part)?.min(OBJECTS_MAX);
     let ids = std::str::from_utf8(command.arg(4)).unwrap_or_default();
     let ids = ids.split(',').filter_map(|id| id.parse().ok());
     let attributes = ids.map(AttributeId);
-    let is_known = |id: &AttributeId| declared.definition.attribute(*id).is_some();
-    let attributes = attributes.filter(is_known).collect();
-    let sample = of_cores(asker, &declared, attributes, objects).await?;
-    Ok(asker.part(&declared, &sample.encode()))
+    let is_declared = |id: &AttributeId| declared.definition.attribute(*id).is_some();
+    let attributes = attributes.filter(is_declared).collect();
+    let sample = sample_cores(context, &declared, attributes, objects).await?;
+    Ok(context.encode_part(&declared, &sample.encode()))
 }
 
 /// Returns a sample of the objects of this node's cores.
-async fn of_cores(
-    asker: &Asker,
-    declared: &Arc<Declared>,
+async fn sample_cores(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
     attributes: BTreeSet<AttributeId>,
     objects: usize,
 ) -> Result<Sample, Refusal> {
-    let of = declared.clone();
-    let parts = asker.on_cores(move |tables| async move {
+    let expected = declared.clone();
+    let parts = context.run_on_cores(move |tables| async move {
         let mut found: BTreeMap<AttributeId, Vec<Vec<u8>>> = BTreeMap::new();
         // Number of objects that each sampled object represents.
         let (mut every, mut from) = (0, Some(0));
         while let Some(row) = from.take() {
             {
                 let all = tables.spaces().read();
-                let space = all.spaces.get(&of.definition.name);
+                let space = all.spaces.get(&expected.definition.name);
                 let space = space
-                    .filter(|space| space.declared.version == of.version)
-                    .ok_or_else(altered)?;
+                    .filter(|space| space.declared.version == expected.version)
+                    .ok_or_else(altered_refusal)?;
                 if every == 0 {
                     every = (space.index.len() as usize / objects.max(1)).max(1);
                 }
@@ -238,13 +245,13 @@ async fn of_cores(
                     }
                     left -= 1;
                     for attribute in &attributes {
-                        let value = sampled(&columns, *attribute);
+                        let value = sample_value(&columns, *attribute);
                         found.entry(*attribute).or_default().push(value);
                     }
                 }
             }
             if from.is_some() {
-                sleep(REST).await;
+                sleep(STEP_PAUSE).await;
             }
         }
         let mut sample = Sample::default();
@@ -273,9 +280,9 @@ impl Sample {
             own.extend(values);
             // Both runs are sorted, which makes this sort fast.
             own.sort();
-            own.dedup_by(|next, kept| {
-                let is_same = next.0 == kept.0;
-                kept.1 += if is_same { next.1 } else { 0 };
+            own.dedup_by(|next, previous| {
+                let is_same = next.0 == previous.0;
+                previous.1 += if is_same { next.1 } else { 0 };
                 is_same
             });
         }
@@ -323,14 +330,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_add_up_and_come_back() {
+    fn samples_are_merged_and_decoded() {
         let (id, mut one, mut other) = (AttributeId(3), Sample::default(), Sample::default());
         let values = |all: &[&[u8]]| all.iter().map(|it| it.to_vec()).collect::<Vec<_>>();
         one.add(id, values(&[b"b", b"b"]), 1);
         other.add(id, values(&[b"b", b"a", b"a", b"a", b"c"]), 2);
         let bytes = one.encode();
         for end in 0..bytes.len() {
-            Sample::decode(&bytes[..end]).expect_err("it is cut");
+            Sample::decode(&bytes[..end]).expect_err("a truncated encoding");
         }
         other.merge(Sample::decode(&bytes).expect("it was encoded"));
         let all = [(b"a".to_vec(), 6), (b"b".to_vec(), 4), (b"c".to_vec(), 2)];

@@ -10,30 +10,33 @@ use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_space::query;
 
-use super::super::state::State;
-use super::aggregate::Aggregated;
-use super::parts::{Depth, part, whole};
-use super::question::Question;
-use super::reach::{Asker, Reach, again};
-use super::regions::Asked;
-use super::search::Searched;
-use crate::spaces::Declared;
+use super::super::state::ConnectionState;
+use super::aggregate::AggregateQuery;
+use super::context::{QueryContext, QueryScope, retry_on_schema_change};
+use super::regions::RegionRequest;
+use super::scatter_gather::{ResultDetail, execute_part, run_query};
+use super::search::SearchQuery;
+use super::space_query::SpaceQuery;
+use crate::spaces::DeclaredSpace;
 use crate::tables::Refusal;
 
 /// Index of the query argument.
 const QUERY: usize = 2;
 
-pub(super) async fn explain(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let asker = &*asker;
-    again(&asker.core, asker.reach, async || {
-        let declared = &asker.declared(command.arg(1))?;
+pub(super) async fn explain(
+    context: &mut QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let context = &*context;
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let declared = &context.find_space(command.arg(1))?;
         let mut arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
-        let regions = asker.take_asked(&mut arguments);
+        let regions = context.take_region_request(&mut arguments);
         // Client libraries also send the options of a search or an aggregation.
-        match Searched::parse(asker, declared, &arguments, QUERY) {
-            Ok(search) => explained(asker, command, regions, declared, search).await,
-            Err(refused) => match Aggregated::parse(asker, declared, &arguments, QUERY) {
-                Ok(rows) => explained(asker, command, regions, declared, rows).await,
+        match SearchQuery::parse(context, declared, &arguments, QUERY) {
+            Ok(search) => explain_query(context, command, regions, declared, search).await,
+            Err(refused) => match AggregateQuery::parse(context, declared, &arguments, QUERY) {
+                Ok(rows) => explain_query(context, command, regions, declared, rows).await,
                 Err(_) => Err(refused),
             },
         }
@@ -42,23 +45,37 @@ pub(super) async fn explain(asker: &mut Asker, command: Command<'_>) -> Result<V
 }
 
 /// Returns the query as a tree, an empty line, the chosen route, and a line for each core.
-async fn explained<Q: Question>(
-    asker: &Asker,
+async fn explain_query<Q: SpaceQuery>(
+    context: &QueryContext,
     command: Command<'_>,
-    asked: Option<Asked>,
-    declared: &Arc<Declared>,
-    question: Q,
+    region_request: Option<RegionRequest>,
+    declared: &Arc<DeclaredSpace>,
+    space_query: Q,
 ) -> Result<Vec<u8>, Refusal> {
-    if let Reach::Part { .. } = asker.reach {
-        return part(asker, asked, declared, &question, Depth::Planned).await;
+    if let QueryScope::Part { .. } = context.scope {
+        return execute_part(
+            context,
+            region_request,
+            declared,
+            &space_query,
+            ResultDetail::PlanOnly,
+        )
+        .await;
     }
-    let all = whole(asker, command, declared, &question, Depth::Planned).await?;
-    let mut text = query::explain(question.predicate(), &declared.definition);
+    let all = run_query(
+        context,
+        command,
+        declared,
+        &space_query,
+        ResultDetail::PlanOnly,
+    )
+    .await?;
+    let mut text = query::explain(space_query.predicate(), &declared.definition);
     let _ = write!(text, "\n{}\n", all.contacted.describe_choice());
-    for told in &all.part.told {
-        let _ = writeln!(text, "{}: {}", told.name, told.plan);
+    for profile in &all.part.profiles {
+        let _ = writeln!(text, "{}: {}", profile.name, profile.plan);
     }
-    Ok(asker.encoded(|encoder| {
+    Ok(context.encode(|encoder| {
         if command.id() == Id::FtExplain {
             return encoder.text(&text);
         }
@@ -82,34 +99,34 @@ const OPTIONS: [(&str, &str); 10] = [
     ("TIMEOUT", "0"),
 ];
 
-pub(super) fn config(state: &mut State, command: Command<'_>) -> Result<(), Refusal> {
+pub(super) fn config(state: &mut ConnectionState, command: Command<'_>) -> Result<(), Refusal> {
     let name = String::from_utf8_lossy(command.arg(2)).to_ascii_uppercase();
     if command.arg(1).eq_ignore_ascii_case(b"SET") {
         let value = command.request.get(3).unwrap_or_default();
         let value = String::from_utf8_lossy(value).to_ascii_lowercase();
-        let known = OPTIONS.iter().find(|(option, _)| *option == name);
-        return match known {
+        let found = OPTIONS.iter().find(|(option, _)| *option == name);
+        return match found {
             Some((_, present)) if *present == value => {
                 state.encoder().ok();
                 Ok(())
             }
             Some((_, present)) => {
                 let message = format!(
-                    "Not modifiable at runtime: {name} is {present}; a search says TIMEOUT and DIALECT for itself"
+                    "Not modifiable at runtime: {name} is {present}; set TIMEOUT and DIALECT in each search"
                 );
                 Err((Code::BadRequest, message))
             }
             None => Err((Code::BadRequest, format!("Invalid option: {name}"))),
         };
     }
-    let is_asked = |option: &&(&str, &str)| name == "*" || option.0 == name;
+    let is_requested = |option: &&(&str, &str)| name == "*" || option.0 == name;
     let mut encoder = state.encoder();
-    let asked: Vec<_> = OPTIONS.iter().filter(is_asked).collect();
+    let requested: Vec<_> = OPTIONS.iter().filter(is_requested).collect();
     match encoder.proto {
-        larder_protocol::resp::Proto::Resp2 => encoder.array(asked.len()),
-        larder_protocol::resp::Proto::Resp3 => encoder.map(asked.len()),
+        larder_protocol::resp::Proto::Resp2 => encoder.array(requested.len()),
+        larder_protocol::resp::Proto::Resp3 => encoder.map(requested.len()),
     }
-    for (option, value) in asked {
+    for (option, value) in requested {
         if encoder.proto == larder_protocol::resp::Proto::Resp2 {
             encoder.array(2);
         }

@@ -12,47 +12,50 @@ use larder_space::index::Failure;
 use larder_space::mapping::{Region, Subspace};
 use larder_space::object::ObjectKind;
 use larder_space::query::Predicate;
-use larder_space::schema::{Attribute, AttributeId, Definition, Filling, Kind};
+use larder_space::schema::{Attribute, AttributeId, AttributeKind, Definition, Filling};
 use larder_space::search::Search;
 use larder_space::search::regions::contacts;
 
-use super::super::state::State;
-use super::figures::{Figures, Held, figures};
-use super::layout::{self, Progress};
-use super::reach::{Asker, Reach, again};
+use super::super::state::ConnectionState;
+use super::context::{QueryContext, QueryScope, retry_on_schema_change};
+use super::layout::{self, FillProgress};
+use super::parse_name;
 use super::regions::subspace_name;
-use super::text;
+use super::stats::{CopyDetails, SpaceStats, gather_stats};
 use crate::spaces::cursors::CURSORS_MAX;
-use crate::spaces::{Declared, change};
+use crate::spaces::{DeclaredSpace, change};
 use crate::tables::Refusal;
 
-pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let asker = &*asker;
-    again(&asker.core, asker.reach, async || {
-        let declared = asker.declared(command.arg(1));
+pub(super) async fn info(
+    context: &mut QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let context = &*context;
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let declared = context.find_space(command.arg(1));
         let declared = declared.map_err(|_| change::unknown_name())?;
-        let pictured = pictured(command, &declared)?;
-        let all = figures(asker, command, &declared, pictured.is_some()).await?;
-        if let Reach::Part { .. } = asker.reach {
-            return Ok(asker.part(&declared, &all.encode()));
+        let regions_clause = parse_regions_clause(command, &declared)?;
+        let all = gather_stats(context, command, &declared, regions_clause.is_some()).await?;
+        if let QueryScope::Part { .. } = context.scope {
+            return Ok(context.encode_part(&declared, &all.encode()));
         }
-        let tables = &asker.core.shared.tables;
-        let cursors = tables.space_cursors.count(asker.core.tables.now()) as u64;
-        let (regions, is_alone) = (
-            asker.core.tables.spaces().regions(&declared),
-            layout::is_alone(asker),
+        let tables = &context.core.shared.tables;
+        let cursors = tables.space_cursors.count(context.core.tables.now()) as u64;
+        let (regions, has_single_place) = (
+            context.core.tables.spaces().regions(&declared),
+            layout::has_single_place(context),
         );
-        let picture = pictured
+        let details = regions_clause
             .zip(regions)
-            .map(|(query, regions)| Picture { query, regions });
-        Ok(asker.encoded(|encoder| {
+            .map(|(query, regions)| RegionDetails { query, regions });
+        Ok(context.encode(|encoder| {
             describe(
                 encoder,
                 &declared,
                 &all,
                 cursors,
-                is_alone,
-                picture.as_ref(),
+                has_single_place,
+                details.as_ref(),
             );
         }))
     })
@@ -60,23 +63,23 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
 }
 
 /// The data for FT.INFO ... REGIONS.
-struct Picture {
+struct RegionDetails {
     /// The query whose regions are shown.
     query: Option<Predicate>,
     regions: Arc<Regions>,
 }
 
 /// Returns whether regions are requested, and for which query.
-fn pictured(
+fn parse_regions_clause(
     command: Command<'_>,
-    declared: &Declared,
+    declared: &DeclaredSpace,
 ) -> Result<Option<Option<Predicate>>, Refusal> {
     const QUERY: usize = 3;
     let Some(word) = command.request.get(2) else {
         return Ok(None);
     };
     if !word.eq_ignore_ascii_case(b"REGIONS") || command.len() > QUERY + 1 {
-        let message = "after the name stands REGIONS, and then a query, or nothing";
+        let message = "write FT.INFO index [REGIONS [query]]";
         return Err((Code::BadRequest, message.to_owned()));
     }
     let query = command.request.get(QUERY).map(|query| {
@@ -86,10 +89,10 @@ fn pictured(
     let query = query.transpose();
     query
         .map(Some)
-        .map_err(|refused| super::refusal(refused, QUERY))
+        .map_err(|refused| super::argument_refusal(refused, QUERY))
 }
 
-pub(super) fn list(state: &mut State) -> Result<(), Refusal> {
+pub(super) fn list(state: &mut ConnectionState) -> Result<(), Refusal> {
     let catalog = state.core.shared.tables.spaces.load_full();
     let mut encoder = state.encoder();
     encoder.set(catalog.spaces().count());
@@ -99,9 +102,9 @@ pub(super) fn list(state: &mut State) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(super) fn aliases(state: &mut State, command: Command<'_>) -> Result<(), Refusal> {
+pub(super) fn aliases(state: &mut ConnectionState, command: Command<'_>) -> Result<(), Refusal> {
     let catalog = state.core.shared.tables.spaces.load_full();
-    let declared = catalog.space(text(command.arg(1))?);
+    let declared = catalog.space(parse_name(command.arg(1))?);
     let declared = declared.ok_or_else(change::unknown_name)?;
     let name = &declared.definition.name;
     let mut encoder = state.encoder();
@@ -113,7 +116,7 @@ pub(super) fn aliases(state: &mut State, command: Command<'_>) -> Result<(), Ref
 }
 
 /// Floating-point fields between RediSearch's counts that have no meaning in larder.
-const NOT_KEPT: [&str; 8] = [
+const UNUSED_SIZES: [&str; 8] = [
     "offset_vectors_sz_mb",
     "doc_table_size_mb",
     "sortable_values_size_mb",
@@ -126,11 +129,11 @@ const NOT_KEPT: [&str; 8] = [
 
 fn describe(
     encoder: &mut Encoder<'_>,
-    declared: &Declared,
-    all: &Figures,
+    declared: &DeclaredSpace,
+    all: &SpaceStats,
     cursors: u64,
-    is_alone: bool,
-    picture: Option<&Picture>,
+    has_single_place: bool,
+    details: Option<&RegionDetails>,
 ) {
     let definition = &declared.definition;
     let megabytes = all.memory_bytes as f64 / f64::from(1 << 20);
@@ -146,8 +149,8 @@ fn describe(
     let subspaces = definition.subspace_texts();
     let filling = definition.layout.filling.as_ref();
     let has_subspaces = !subspaces.is_empty() || filling.is_some();
-    let more = [has_stopwords, picture.is_some(), filling.is_some()];
-    let more = more.iter().filter(|is_there| **is_there).count();
+    let more = [has_stopwords, details.is_some(), filling.is_some()];
+    let more = more.iter().filter(|is_present| **is_present).count();
     encoder.map(38 + more + 4 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
@@ -177,7 +180,7 @@ fn describe(
     double(encoder, "inverted_sz_mb", megabytes);
     double(encoder, "vector_index_sz_mb", 0.0);
     count(encoder, "total_inverted_index_blocks", 0);
-    for name in NOT_KEPT {
+    for name in UNUSED_SIZES {
         let value = if name == "total_index_memory_sz_mb" {
             megabytes
         } else {
@@ -200,9 +203,9 @@ fn describe(
     }
     count(encoder, "hash_indexing_failures", all.failures.count);
     double(encoder, "total_indexing_time", 0.0);
-    count(encoder, "indexing", u64::from(all.is_walking));
-    let part = match (all.is_walking, all.of) {
-        (true, of @ 1..) => all.looked_at as f64 / of as f64,
+    count(encoder, "indexing", u64::from(all.is_scanning));
+    let part = match (all.is_scanning, all.to_scan) {
+        (true, of @ 1..) => all.scanned as f64 / of as f64,
         (true, 0) => 0.0,
         (false, _) => 1.0,
     };
@@ -284,16 +287,16 @@ fn describe(
             encoder,
             declared,
             filling,
-            Progress::of(declared, all, is_alone),
+            FillProgress::of(declared, all, has_single_place),
         );
     }
-    if let Some(picture) = picture {
-        describe_regions(encoder, definition, all, picture);
+    if let Some(details) = details {
+        describe_regions(encoder, definition, all, details);
     }
 }
 
 /// Describes how evenly regions are filled. Regions have 0 objects until the number is known for all objects.
-fn describe_balance(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures) {
+fn describe_balance(encoder: &mut Encoder<'_>, declared: &DeclaredSpace, all: &SpaceStats) {
     let subspaces = &declared.definition.layout.subspaces;
     encoder.array(subspaces.len());
     for number in 0..subspaces.len() {
@@ -319,9 +322,9 @@ fn describe_balance(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figure
 /// Describes the subspaces that the space will have, and the progress of filling them.
 fn describe_filling(
     encoder: &mut Encoder<'_>,
-    declared: &Declared,
+    declared: &DeclaredSpace,
     filling: &Filling,
-    progress: Progress,
+    progress: FillProgress,
 ) {
     let subspaces = declared.definition.texts_of(&filling.subspaces);
     encoder.map(6);
@@ -345,19 +348,19 @@ fn describe_filling(
 fn describe_regions(
     encoder: &mut Encoder<'_>,
     definition: &Definition,
-    all: &Figures,
-    picture: &Picture,
+    all: &SpaceStats,
+    details: &RegionDetails,
 ) {
-    let regions = &picture.regions;
+    let regions = &details.regions;
     let subspaces: Vec<&Subspace> = (0..regions.count())
         .filter_map(|number| regions.subspace(number))
         .collect();
-    let nothing = Held::default();
+    let empty = CopyDetails::default();
     encoder.text("subspace regions");
     encoder.array(subspaces.len());
     for (number, subspace) in subspaces.into_iter().enumerate() {
-        let held = all.subspaces.get(number).unwrap_or(&nothing);
-        encoder.map(5 + usize::from(picture.query.is_some()));
+        let held = all.copy_details.get(number).unwrap_or(&empty);
+        encoder.map(5 + usize::from(details.query.is_some()));
         encoder.text("serves");
         encoder.count(u64::from(number < regions.serving()));
         encoder.text("attributes");
@@ -386,13 +389,15 @@ fn describe_regions(
         encoder.count(held.filled.0);
         encoder.text("of");
         encoder.count(held.filled.1);
-        if let Some(query) = &picture.query {
+        if let Some(query) = &details.query {
             let contacts = contacts(subspace, query, definition);
-            let asked = (0..subspace.regions()).map(|region| Region(region as u16));
-            let asked: Vec<Region> = asked.filter(|region| contacts.contains(*region)).collect();
+            let contacted = (0..subspace.regions()).map(|region| Region(region as u16));
+            let contacted: Vec<Region> = contacted
+                .filter(|region| contacts.contains(*region))
+                .collect();
             encoder.text("asked");
-            encoder.array(asked.len());
-            asked
+            encoder.array(contacted.len());
+            contacted
                 .iter()
                 .for_each(|region| encoder.count(region.0.into()));
         }
@@ -445,13 +450,13 @@ fn describe_attribute(encoder: &mut Encoder<'_>, attribute: &Attribute) {
     ];
     let mut flags = Vec::new();
     match &attribute.kind {
-        Kind::Text { weight, no_stem } => {
+        AttributeKind::Text { weight, no_stem } => {
             pairs.push(("WEIGHT", weight.to_string().into_bytes()));
             if *no_stem {
                 flags.push("NOSTEM");
             }
         }
-        Kind::Tag {
+        AttributeKind::Tag {
             separator,
             is_case_sensitive,
         } => {
@@ -462,12 +467,15 @@ fn describe_attribute(encoder: &mut Encoder<'_>, attribute: &Attribute) {
                 flags.push("CASESENSITIVE");
             }
         }
-        Kind::Numeric | Kind::Geo | Kind::Timestamp | Kind::Boolean => {}
+        AttributeKind::Numeric
+        | AttributeKind::Geo
+        | AttributeKind::Timestamp
+        | AttributeKind::Boolean => {}
     }
     for (is_set, flag) in [
         (options.sortable, "SORTABLE"),
         (
-            options.unf || (options.sortable && attribute.kind == Kind::Numeric),
+            options.unf || (options.sortable && attribute.kind == AttributeKind::Numeric),
             "UNF",
         ),
         (options.no_index, "NOINDEX"),

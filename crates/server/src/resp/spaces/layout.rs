@@ -17,14 +17,14 @@ use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_space::copies::{CUT_OBJECTS_MIN, Regions};
 use larder_space::mapping::Attribute;
-use larder_space::schema::{Alteration, Definition, Filling, Turnover};
+use larder_space::schema::{Alteration, Definition, Filling, SubspaceChange};
 
 use super::super::tables::wait_for_change;
-use super::cuts::{anew_by, sample_of};
-use super::define::{make, new_number};
-use super::figures::{Figures, figures};
-use super::reach::{Asker, again};
-use crate::spaces::{Before, Change, Declared, change};
+use super::context::{QueryContext, retry_on_schema_change};
+use super::cuts::{collect_sample, recut_subspaces};
+use super::define::{apply_change, generate_change_id};
+use super::stats::{SpaceStats, gather_stats};
+use crate::spaces::{DeclaredSpace, SpaceChange, SpaceVersion, change};
 use crate::tables::Refusal;
 
 /// Index of the SUBSPACES argument of FT.ALTER.
@@ -33,7 +33,7 @@ const SUBSPACES: usize = 2;
 const TRIES_MAX: usize = 8;
 
 /// Returns whether the command is FT.ALTER .. SUBSPACES.
-pub(super) fn is_asked(command: Command<'_>) -> bool {
+pub(super) fn changes_subspaces(command: Command<'_>) -> bool {
     let word = command.request.get(SUBSPACES);
     command.id() == Id::FtAlter && word.is_some_and(|it| it.eq_ignore_ascii_case(b"SUBSPACES"))
 }
@@ -42,32 +42,32 @@ pub(super) fn is_asked(command: Command<'_>) -> bool {
 ///
 /// # Errors
 /// The change is not possible, or not yet.
-pub(super) async fn alter(asker: &Asker, command: Command<'_>) -> Result<(), Refusal> {
+pub(super) async fn alter(context: &QueryContext, command: Command<'_>) -> Result<(), Refusal> {
     let arguments: Vec<&[u8]> = command.args().skip(SUBSPACES).collect();
     let mut tries = 0;
     loop {
-        let epoch = asker.core.tables.epoch_of_map();
-        let declared = asker.declared(command.arg(1));
+        let epoch = context.core.tables.map_epoch();
+        let declared = context.find_space(command.arg(1));
         let declared = declared.map_err(|_| change::unknown_name())?;
         let parsed = declared.definition.parse_subspaces(&arguments);
-        let decided = match parsed.map_err(|refused| super::refusal(refused, SUBSPACES))? {
-            Alteration::Begin(filling) => begin(asker, &declared, filling).await?,
-            Alteration::Switch => Some(switch(asker, &declared).await?),
+        let update = match parsed.map_err(|refused| super::argument_refusal(refused, SUBSPACES))? {
+            Alteration::Begin(filling) => begin_change(context, &declared, filling).await?,
+            Alteration::Switch => Some(switch(context, &declared).await?),
             Alteration::Cancel => Some(cancel(&declared)?),
         };
-        let Some((definition, regions)) = decided else {
+        let Some((definition, regions)) = update else {
             return Ok(());
         };
-        let change = Change::LayOut {
+        let change = SpaceChange::LayOut {
             space: definition.name.clone(),
-            before: Before::of(&declared),
+            before: SpaceVersion::of(&declared),
             definition: Box::new(definition),
             regions: regions.map(Box::new),
         };
         tries += 1;
-        match make(asker, change).await {
-            Err((_, why)) if why == change::HAS_CHANGED && tries < TRIES_MAX => {
-                wait_for_change(&asker.core, epoch).await;
+        match apply_change(context, change).await {
+            Err((_, reason)) if reason == change::HAS_CHANGED && tries < TRIES_MAX => {
+                wait_for_change(&context.core, epoch).await;
             }
             done => return done,
         }
@@ -75,87 +75,94 @@ pub(super) async fn alter(asker: &Asker, command: Command<'_>) -> Result<(), Ref
 }
 
 /// The new contents of the space's record.
-type Decided = (Definition, Option<Regions>);
+type RecordUpdate = (Definition, Option<Regions>);
 
 /// Begins a change. Returns `None` if the same change has already begun.
-async fn begin(
-    asker: &Asker,
-    declared: &Arc<Declared>,
+async fn begin_change(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
     filling: Filling,
-) -> Result<Option<Decided>, Refusal> {
+) -> Result<Option<RecordUpdate>, Refusal> {
     let definition = &declared.definition;
-    let cannot = |refused: larder_space::error::Refusal| super::refusal(refused, SUBSPACES);
-    let Turnover { come, go, .. } = definition.turnover(&filling).map_err(cannot)?;
+    let cannot =
+        |refused: larder_space::error::Refusal| super::argument_refusal(refused, SUBSPACES);
+    let SubspaceChange { added, removed, .. } = definition.plan_change(&filling).map_err(cannot)?;
     if let Some(other) = &definition.layout.filling {
-        let is_same = definition.turnover(other).is_ok_and(|it| {
+        let is_same = definition.plan_change(other).is_ok_and(|it| {
             let same = |one: &[_], other: &[_]| {
                 one.len() == other.len() && one.iter().all(|shape| other.contains(shape))
             };
-            same(&it.come, &come) && same(&it.go, &go)
+            same(&it.added, &added) && same(&it.removed, &removed)
         });
         if is_same {
             return Ok(None);
         }
-        return Err(change::refused(format!(
-            "its subspaces are being changed already, to {}: wait, and then FT.ALTER {name} SUBSPACES SWITCH; or FT.ALTER {name} SUBSPACES CANCEL",
-            list(&definition.texts_of(&other.subspaces)),
+        return Err(change::bad_request(format!(
+            "its subspaces are already being changed to {}: complete the change with FT.ALTER {name} SUBSPACES SWITCH, or cancel it with FT.ALTER {name} SUBSPACES CANCEL",
+            join_names(&definition.texts_of(&other.subspaces)),
             name = definition.name,
         )));
     }
-    if come.is_empty() && go.is_empty() {
-        return Err(change::refused(format!(
-            "{} has these subspaces already: {}",
+    if added.is_empty() && removed.is_empty() {
+        return Err(change::bad_request(format!(
+            "{} already has these subspaces: {}",
             definition.name,
-            list(&definition.subspace_texts())
+            join_names(&definition.subspace_texts())
         )));
     }
     let altered = definition.with_filling(Some(filling));
     let before = declared.regions.as_deref().cloned().unwrap_or_default();
-    let change = new_number(&asker.core.tables, &asker.core.shared.config.cluster.node);
-    let mut regions = before.altered(&altered, change).map_err(cannot)?;
-    if !come.is_empty() {
-        regions = cut(asker, declared, regions).await?;
+    let change = generate_change_id(
+        &context.core.tables,
+        &context.core.shared.config.cluster.node,
+    );
+    let mut regions = before.with_definition(&altered, change).map_err(cannot)?;
+    if !added.is_empty() {
+        regions = cut_new_subspaces(context, declared, regions).await?;
     }
     Ok(Some((altered, Some(regions))))
 }
 
 /// Cuts the new subspaces from a sample of the objects, if there are enough of them. The subspaces that serve are
 /// unchanged.
-async fn cut(
-    asker: &Asker,
-    declared: &Arc<Declared>,
+async fn cut_new_subspaces(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
     regions: Regions,
 ) -> Result<Regions, Refusal> {
-    again(&asker.core, asker.reach, async || {
-        let all = figures_of(asker, declared).await?;
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let all = gather_space_stats(context, declared).await?;
         if all.objects < CUT_OBJECTS_MIN {
             return Ok(regions.clone());
         }
-        let sample = sample_of(asker, declared, &regions).await?;
+        let sample = collect_sample(context, declared, &regions).await?;
         let attributes = |subspace: usize| {
-            let of = regions
+            let new = regions
                 .subspace(subspace)
                 .filter(|_| subspace >= regions.serving());
-            let dimensions = of.into_iter().flat_map(|it| it.dimensions());
+            let dimensions = new.into_iter().flat_map(|it| it.dimensions());
             dimensions.map(|it| it.attribute).collect()
         };
-        let anew: Vec<Vec<Attribute>> = (0..regions.count()).map(attributes).collect();
-        Ok(anew_by(asker, &regions, &anew, &sample))
+        let to_recut: Vec<Vec<Attribute>> = (0..regions.count()).map(attributes).collect();
+        Ok(recut_subspaces(context, &regions, &to_recut, &sample))
     })
     .await
 }
 
-async fn switch(asker: &Asker, declared: &Arc<Declared>) -> Result<Decided, Refusal> {
-    let switched = declared.definition.switched();
-    let switched = switched.ok_or_else(|| none_is_filled(&declared.definition))?;
-    let progress = again(&asker.core, asker.reach, async || {
-        let all = figures_of(asker, declared).await?;
-        Ok(Progress::of(declared, &all, is_alone(asker)))
+async fn switch(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
+) -> Result<RecordUpdate, Refusal> {
+    let switched = declared.definition.with_filling_applied();
+    let switched = switched.ok_or_else(|| no_filling_refusal(&declared.definition))?;
+    let progress = retry_on_schema_change(&context.core, context.scope, async || {
+        let all = gather_space_stats(context, declared).await?;
+        Ok(FillProgress::of(declared, &all, has_single_place(context)))
     })
     .await?;
     if progress.regions < progress.regions_in_all {
         let message = format!(
-            "{} of {} regions have all their objects: send it again when all have; FT.INFO {} tells how far it is",
+            "{} of {} regions are complete: send the command again when all are; FT.INFO {} reports the progress",
             progress.regions, progress.regions_in_all, switched.name
         );
         return Err((Code::TryAgain, message));
@@ -163,32 +170,32 @@ async fn switch(asker: &Asker, declared: &Arc<Declared>) -> Result<Decided, Refu
     altered(declared, switched)
 }
 
-fn cancel(declared: &Declared) -> Result<Decided, Refusal> {
+fn cancel(declared: &DeclaredSpace) -> Result<RecordUpdate, Refusal> {
     let definition = &declared.definition;
     if definition.layout.filling.is_none() {
-        return Err(none_is_filled(definition));
+        return Err(no_filling_refusal(definition));
     }
     altered(declared, definition.with_filling(None))
 }
 
-fn altered(declared: &Declared, definition: Definition) -> Result<Decided, Refusal> {
+fn altered(declared: &DeclaredSpace, definition: Definition) -> Result<RecordUpdate, Refusal> {
     let regions = declared.regions.as_ref();
     let regions = regions
-        .map(|regions| regions.altered(&definition, 0))
+        .map(|regions| regions.with_definition(&definition, 0))
         .transpose();
-    let regions = regions.map_err(|refused| change::refused(refused.to_string()))?;
+    let regions = regions.map_err(|refused| change::bad_request(refused.to_string()))?;
     Ok((definition, regions))
 }
 
-fn none_is_filled(definition: &Definition) -> Refusal {
-    change::refused(format!(
-        "no subspaces of {name} are being filled: FT.ALTER {name} SUBSPACES 2 a,b c begins that; it has {}",
-        list(&definition.subspace_texts()),
+fn no_filling_refusal(definition: &Definition) -> Refusal {
+    change::bad_request(format!(
+        "no subspaces of {name} are being filled: FT.ALTER {name} SUBSPACES 2 a,b c starts a change; the present subspaces are {}",
+        join_names(&definition.subspace_texts()),
         name = definition.name
     ))
 }
 
-fn list(subspaces: &[String]) -> String {
+fn join_names(subspaces: &[String]) -> String {
     if subspaces.is_empty() {
         "none".to_owned()
     } else {
@@ -196,21 +203,24 @@ fn list(subspaces: &[String]) -> String {
     }
 }
 
-async fn figures_of(asker: &Asker, declared: &Arc<Declared>) -> Result<Figures, Refusal> {
+async fn gather_space_stats(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
+) -> Result<SpaceStats, Refusal> {
     let name = declared.definition.name.as_bytes();
     let command = OwnedCommand::of(Id::FtInfo, [name].into_iter());
-    figures(asker, command.command(), declared, false).await
+    gather_stats(context, command.command(), declared, false).await
 }
 
 /// Returns whether there is only one place, which needs no copies.
-pub(super) fn is_alone(asker: &Asker) -> bool {
-    let shard = asker.core.tables.shard();
+pub(super) fn has_single_place(context: &QueryContext) -> bool {
+    let shard = context.core.tables.shard();
     shard.is_none_or(|shard| shard.owners().count() <= 1)
 }
 
 /// The progress of filling new subspaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(super) struct FillProgress {
     /// Number of copies that exist, and the final number.
     pub copies: u64,
     pub copies_in_all: u64,
@@ -219,20 +229,20 @@ pub(super) struct Progress {
     pub regions_in_all: u64,
 }
 
-impl Progress {
-    pub fn of(declared: &Declared, all: &Figures, is_alone: bool) -> Progress {
-        let Some(regions) = declared.regions.as_ref().filter(|_| !is_alone) else {
-            return Progress::default();
+impl FillProgress {
+    pub fn of(declared: &DeclaredSpace, all: &SpaceStats, has_single_place: bool) -> FillProgress {
+        let Some(regions) = declared.regions.as_ref().filter(|_| !has_single_place) else {
+            return FillProgress::default();
         };
-        let coming = regions.serving()..regions.count();
-        let mut progress = Progress {
-            copies_in_all: all.objects * coming.len() as u64,
-            ..Progress::default()
+        let new_subspaces = regions.serving()..regions.count();
+        let mut progress = FillProgress {
+            copies_in_all: all.objects * new_subspaces.len() as u64,
+            ..FillProgress::default()
         };
-        for subspace in coming {
-            let here = all.here.get(subspace).copied().unwrap_or_default();
-            progress.copies += here.copies;
-            progress.regions += here.whole;
+        for subspace in new_subspaces {
+            let totals = all.copy_totals.get(subspace).copied().unwrap_or_default();
+            progress.copies += totals.copies;
+            progress.regions += totals.complete_regions;
             let in_all = regions.subspace(subspace).map(|it| it.regions());
             progress.regions_in_all += u64::from(in_all.unwrap_or(0));
         }

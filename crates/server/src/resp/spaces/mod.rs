@@ -7,11 +7,11 @@
 //!
 //! - `define` declares spaces. `layout` changes their subspaces, and `cuts` chooses and updates the cuts.
 //! - `search`, `aggregate` and `values` (FT.TAGVALS) find objects. `change` changes the objects that match a query.
-//! - A search or an aggregation is a `question`. `parts` gathers and merges the answers of all participants; `reach`
-//!   determines the participants and contacts other nodes. `run` is the work of one core, and `regions` that of the
+//! - A search or an aggregation is a `space_query`. `scatter_gather` queries all participants and merges their results;
+//!   `context` determines the participants and contacts other nodes. `run` is the work of one core, and `regions` that of the
 //!   holders of regions.
-//! - `aside` performs long work after the parts have arrived. `reply` writes the reply.
-//! - `at_once` bypasses all this on a server with one core.
+//! - `offload` performs long work after the parts have arrived. `reply` writes the reply.
+//! - `single_core_search` bypasses all this on a server with one core.
 //! - `info` describes spaces, `explain` queries, and `profile` the work of a search. `record` records the workload of a
 //!   space.
 //!
@@ -21,40 +21,40 @@
 //! 2. The parts are based on one definition of the space. Each part contains the version of its definition.
 
 mod aggregate;
-pub(super) mod aside;
-mod at_once;
 mod change;
+mod context;
 mod cuts;
 mod define;
 mod explain;
-mod figures;
 mod info;
 mod layout;
-mod parts;
+pub(super) mod offload;
 mod profile;
-mod question;
-mod reach;
 mod record;
 mod regions;
 mod reply;
 mod run;
+mod scatter_gather;
 mod search;
+mod single_core_search;
+mod space_query;
+mod stats;
 mod values;
 
 use larder_protocol::commands::{Command, Group, Id};
 use larder_protocol::errors::Code;
 
-pub(in crate::resp) use cuts::follow_drift;
+pub(in crate::resp) use context::{QueryContext, QueryScope};
+pub(in crate::resp) use cuts::recut_on_drift;
 pub(in crate::resp) use define::drop_all;
 pub(crate) use define::follow_spaces;
-pub(in crate::resp) use reach::{Asker, Reach};
 
 use super::core::Core;
-use super::state::State;
+use super::state::ConnectionState;
 use crate::tables::Refusal;
 
 /// Returns whether a command belongs to this module.
-pub(in crate::resp) fn is_of_spaces(command: Command<'_>) -> bool {
+pub(in crate::resp) fn is_space_command(command: Command<'_>) -> bool {
     command.spec.group == Group::Spaces
 }
 
@@ -72,33 +72,33 @@ pub(in crate::resp) fn is_long_read(command: Command<'_>) -> bool {
 }
 
 /// Executes a command on all cores or all nodes.
-pub(in crate::resp) async fn answer(
-    asker: &mut Asker,
+pub(in crate::resp) async fn execute(
+    context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {
     match command.id() {
-        Id::FtSearch => search::search(asker, command).await,
-        Id::FtAggregate => aggregate::aggregate(asker, command).await,
-        Id::FtChange => change::change(asker, command).await,
-        Id::FtCursor => aggregate::cursor(asker, command).await,
-        Id::FtProfile => profile::profile(asker, command).await,
-        Id::FtExplain | Id::FtExplainCli => explain::explain(asker, command).await,
-        Id::FtTagVals => values::tag_values(asker, command).await,
-        Id::FtInfo => info::info(asker, command).await,
-        Id::SpaceRecord => record::record(asker, command).await,
-        _ => define::define(asker, command).await,
+        Id::FtSearch => search::search(context, command).await,
+        Id::FtAggregate => aggregate::aggregate(context, command).await,
+        Id::FtChange => change::change(context, command).await,
+        Id::FtCursor => aggregate::cursor(context, command).await,
+        Id::FtProfile => profile::profile(context, command).await,
+        Id::FtExplain | Id::FtExplainCli => explain::explain(context, command).await,
+        Id::FtTagVals => values::tag_values(context, command).await,
+        Id::FtInfo => info::info(context, command).await,
+        Id::SpaceRecord => record::record(context, command).await,
+        _ => define::define(context, command).await,
     }
 }
 
 /// Executes a command on the core of the connection. `None` if it needs other cores or nodes, or several turns.
-/// `whole`: in a transaction.
-pub(in crate::resp) fn answer_here(
-    state: &mut State,
+/// `atomic`: in a transaction.
+pub(in crate::resp) fn execute_on_core(
+    state: &mut ConnectionState,
     command: Command<'_>,
-    whole: bool,
+    atomic: bool,
 ) -> Option<Result<(), Refusal>> {
     Some(match command.id() {
-        Id::FtSearch if !whole && at_once::search(state, command) => Ok(()),
+        Id::FtSearch if !atomic && single_core_search::search(state, command) => Ok(()),
         Id::FtList => info::list(state),
         Id::FtAliasList => info::aliases(state, command),
         Id::FtConfig => explain::config(state, command),
@@ -107,13 +107,13 @@ pub(in crate::resp) fn answer_here(
 }
 
 /// Returns whether FLUSHALL must drop spaces first.
-pub(in crate::resp) fn flush_drops_any(core: &Core) -> bool {
+pub(in crate::resp) fn must_drop_spaces(core: &Core) -> bool {
     let shared = &core.shared;
     shared.config.spaces.flush_drops_spaces && shared.tables.spaces.load().spaces().next().is_some()
 }
 
 /// Returns the error for a flush in a transaction: dropping spaces takes several turns, and EXEC has only one.
-pub(in crate::resp) fn no_flush_in_multi(command: Command<'_>) -> Refusal {
+pub(in crate::resp) fn flush_in_multi_refusal(command: Command<'_>) -> Refusal {
     let message = format!(
         "{} would drop spaces (spaces.flush_drops_spaces), which is not possible in a transaction",
         command.name()
@@ -121,14 +121,14 @@ pub(in crate::resp) fn no_flush_in_multi(command: Command<'_>) -> Refusal {
     (Code::BadRequest, message)
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Refusal> {
+fn parse_name(bytes: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(bytes).map_err(|_| {
-        let message = "the names of spaces, aliases and attributes are UTF-8".to_owned();
+        let message = "the names of spaces, aliases and attributes must be UTF-8".to_owned();
         (Code::BadRequest, message)
     })
 }
 
 /// Converts an error in a command's arguments, which start at argument `first`.
-fn refusal(refused: larder_space::error::Refusal, first: usize) -> Refusal {
-    (Code::BadRequest, refused.behind(first).to_string())
+fn argument_refusal(refused: larder_space::error::Refusal, first: usize) -> Refusal {
+    (Code::BadRequest, refused.shift_argument(first).to_string())
 }

@@ -9,18 +9,18 @@ use larder_protocol::resp::{Encoder, Proto};
 use larder_space::index::Profile;
 use larder_types::wire::{Malformed, WireReader, put_bytes};
 
-use super::super::tables::places_of_nodes;
-use super::aggregate::Aggregated;
-use super::parts::{Depth, part, replied, whole};
-use super::question::Question;
-use super::reach::{Asker, Reach, again};
-use super::regions::{Asked, ByRegions, subspace_name};
-use super::search::Searched;
-use crate::spaces::Declared;
+use super::super::tables::node_places;
+use super::aggregate::AggregateQuery;
+use super::context::{QueryContext, QueryScope, retry_on_schema_change};
+use super::regions::{RegionRequest, RegionRoute, subspace_name};
+use super::scatter_gather::{ResultDetail, encode_reply, execute_part, run_query};
+use super::search::SearchQuery;
+use super::space_query::SpaceQuery;
+use crate::spaces::DeclaredSpace;
 use crate::tables::Refusal;
 
 /// The profile of one core.
-pub(super) struct Told {
+pub(super) struct ShardProfile {
     /// The core's number on its node.
     pub core: usize,
     /// The names of the node and the core.
@@ -35,11 +35,11 @@ pub(super) struct Told {
 
 /// The participants of a search.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Contacted {
+pub(super) struct ContactSummary {
     /// The attributes of the subspace whose regions were contacted. `None` if all owners of objects were contacted.
     pub subspace: Option<String>,
     /// A subspace whose regions were contacted first, but not all of them were complete.
-    pub not_ready: Option<String>,
+    pub incomplete_subspace: Option<String>,
     pub regions: u64,
     pub regions_in_all: u64,
     pub nodes: u64,
@@ -47,49 +47,53 @@ pub(super) struct Contacted {
     pub cores: u64,
     pub cores_in_all: u64,
     /// All candidate routes, the cheapest first; empty without subspaces.
-    pub considered: String,
+    pub candidates: String,
 }
 
-impl Contacted {
+impl ContactSummary {
     /// Returns all owners of objects.
-    pub fn owners(asker: &Asker) -> Contacted {
-        let tables = &asker.core.tables;
-        let nodes = match asker.reach {
-            Reach::Nodes => places_of_nodes(&asker.core).map_or(1, |places| places.len() as u64),
+    pub fn all_owners(context: &QueryContext) -> ContactSummary {
+        let tables = &context.core.tables;
+        let nodes = match context.scope {
+            QueryScope::Nodes => node_places(&context.core).map_or(1, |places| places.len() as u64),
             _ => 1,
         };
-        let cores = match asker.reach {
-            Reach::Nodes => tables.shard().map_or(1, |shard| shard.owners().count()),
+        let cores = match context.scope {
+            QueryScope::Nodes => tables.shard().map_or(1, |shard| shard.owners().count()),
             _ => tables.handle().cores(),
         } as u64;
-        Contacted {
+        ContactSummary {
             nodes,
             nodes_in_all: nodes,
             cores,
             cores_in_all: cores,
-            ..Contacted::default()
+            ..ContactSummary::default()
         }
     }
 
     /// Returns these regions of a subspace, with the totals of `self`.
-    pub fn regions(&self, declared: &Declared, asked: &ByRegions) -> Contacted {
-        let subspace = asked.subspaces.subspace(asked.subspace);
-        Contacted {
+    pub fn with_regions(
+        &self,
+        declared: &DeclaredSpace,
+        region_request: &RegionRoute,
+    ) -> ContactSummary {
+        let subspace = region_request.subspaces.subspace(region_request.subspace);
+        ContactSummary {
             subspace: subspace.map(|it| subspace_name(&declared.definition, it)),
-            regions: asked.regions,
-            regions_in_all: asked.regions_in_all,
-            cores: asked.cores,
-            nodes: asked.by_node.len() as u64,
+            regions: region_request.regions,
+            regions_in_all: region_request.regions_in_all,
+            cores: region_request.cores,
+            nodes: region_request.by_node.len() as u64,
             ..self.clone()
         }
     }
 
     /// Describes the participants in one line, and the candidate routes, if any, in a second one.
     pub fn describe_choice(&self) -> String {
-        if self.considered.is_empty() {
+        if self.candidates.is_empty() {
             self.describe()
         } else {
-            format!("{}\nconsidered: {}", self.describe(), self.considered)
+            format!("{}\nconsidered: {}", self.describe(), self.candidates)
         }
     }
 
@@ -99,14 +103,14 @@ impl Contacted {
             "{} of {} cores, {} of {} nodes",
             self.cores, self.cores_in_all, self.nodes, self.nodes_in_all
         );
-        match (&self.subspace, &self.not_ready) {
+        match (&self.subspace, &self.incomplete_subspace) {
             (Some(subspace), _) => format!(
                 "subspace {subspace}: {} of {} regions, at {cores}",
                 self.regions, self.regions_in_all
             ),
             (None, Some(subspace)) => {
                 format!(
-                    "all owners, since regions of subspace {subspace} are being filled: {cores}"
+                    "all owners, because regions of subspace {subspace} are incomplete: {cores}"
                 )
             }
             (None, None) => format!("all owners: {cores}"),
@@ -114,9 +118,9 @@ impl Contacted {
     }
 }
 
-impl Told {
-    pub fn of(core: usize, profile: &Profile, begun: Instant) -> Told {
-        Told {
+impl ShardProfile {
+    pub fn of(core: usize, profile: &Profile, started: Instant) -> ShardProfile {
+        ShardProfile {
             core,
             name: String::new(),
             plan: profile.plan.to_string(),
@@ -124,7 +128,7 @@ impl Told {
             found: profile.found,
             objects_read: profile.objects_read,
             steps: profile.steps,
-            took_us: begun.elapsed().as_micros() as u64,
+            took_us: started.elapsed().as_micros() as u64,
         }
     }
 
@@ -146,9 +150,9 @@ impl Told {
         ]
     }
 
-    pub fn decode(reader: &mut WireReader<'_>) -> Result<Told, Malformed> {
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<ShardProfile, Malformed> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Told {
+        Ok(ShardProfile {
             core: 0,
             name: text(reader.bytes()?),
             plan: text(reader.bytes()?),
@@ -162,7 +166,7 @@ impl Told {
 }
 
 /// Returns whether a search is profiled (else an aggregation), and the index of the query.
-fn asked(command: Command<'_>) -> Result<(bool, usize), Refusal> {
+fn parse_kind(command: Command<'_>) -> Result<(bool, usize), Refusal> {
     let refused = |message: &str| Err((Code::BadRequest, message.to_owned()));
     let is_search = match command.arg(2).to_ascii_uppercase().as_slice() {
         b"SEARCH" => true,
@@ -176,47 +180,64 @@ fn asked(command: Command<'_>) -> Result<(bool, usize), Refusal> {
     }
 }
 
-pub(super) async fn profile(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let asker = &*asker;
-    let (is_search, first) = asked(command)?;
-    again(&asker.core, asker.reach, async || {
-        let declared = &asker.declared(command.arg(1))?;
+pub(super) async fn profile(
+    context: &mut QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let context = &*context;
+    let (is_search, first) = parse_kind(command)?;
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let declared = &context.find_space(command.arg(1))?;
         let mut arguments: Vec<&[u8]> = command.args().skip(first).collect();
-        let regions = asker.take_asked(&mut arguments);
+        let regions = context.take_region_request(&mut arguments);
         if is_search {
-            let question = Searched::parse(asker, declared, &arguments, first)?;
-            profiled(asker, command, regions, declared, question).await
+            let space_query = SearchQuery::parse(context, declared, &arguments, first)?;
+            profile_query(context, command, regions, declared, space_query).await
         } else {
-            let question = Aggregated::parse(asker, declared, &arguments, first)?;
-            profiled(asker, command, regions, declared, question).await
+            let space_query = AggregateQuery::parse(context, declared, &arguments, first)?;
+            profile_query(context, command, regions, declared, space_query).await
         }
     })
     .await
 }
 
-async fn profiled<Q: Question>(
-    asker: &Asker,
+async fn profile_query<Q: SpaceQuery>(
+    context: &QueryContext,
     command: Command<'_>,
-    asked: Option<Asked>,
-    declared: &Arc<Declared>,
-    question: Q,
+    region_request: Option<RegionRequest>,
+    declared: &Arc<DeclaredSpace>,
+    space_query: Q,
 ) -> Result<Vec<u8>, Refusal> {
-    if let Reach::Part { .. } = asker.reach {
-        return part(asker, asked, declared, &question, Depth::Profiled).await;
+    if let QueryScope::Part { .. } = context.scope {
+        return execute_part(
+            context,
+            region_request,
+            declared,
+            &space_query,
+            ResultDetail::ObjectsAndProfile,
+        )
+        .await;
     }
-    let begun = Instant::now();
-    let all = whole(asker, command, declared, &question, Depth::Profiled).await?;
-    let reply = replied(asker, &question, &all.patience, all.part.found).await?;
-    let (told, contacted) = (&all.part.told, &all.contacted);
-    Ok(asker.encoded(|encoder| describe(encoder, &reply, told, contacted, begun)))
+    let started = Instant::now();
+    let all = run_query(
+        context,
+        command,
+        declared,
+        &space_query,
+        ResultDetail::ObjectsAndProfile,
+    )
+    .await?;
+    let reply = encode_reply(context, &space_query, &all.deadline, all.part.found).await?;
+    let (profiles, contacted) = (&all.part.profiles, &all.contacted);
+    Ok(context.encode(|encoder| describe(encoder, &reply, profiles, contacted, started)))
 }
 
 fn describe(
     encoder: &mut Encoder<'_>,
     reply: &[u8],
-    told: &[Told],
-    contacted: &Contacted,
-    begun: Instant,
+    profiles: &[ShardProfile],
+    contacted: &ContactSummary,
+    started: Instant,
 ) {
     match encoder.proto {
         Proto::Resp2 => encoder.array(2),
@@ -231,13 +252,13 @@ fn describe(
     }
     encoder.map(2);
     encoder.text("Shards");
-    encoder.array(told.len());
-    for one in told {
+    encoder.array(profiles.len());
+    for profile in profiles {
         encoder.map(7);
         encoder.text("Shard");
-        encoder.text(&one.name);
+        encoder.text(&profile.name);
         for (name, time) in [
-            ("Total profile time", one.took_us as f64 / 1000.0),
+            ("Total profile time", profile.took_us as f64 / 1000.0),
             ("Parsing time", 0.0),
             ("Pipeline creation time", 0.0),
         ] {
@@ -249,9 +270,9 @@ fn describe(
         encoder.text("Iterators profile");
         encoder.map(6);
         encoder.text("Type");
-        encoder.text(&one.plan);
+        encoder.text(&profile.plan);
         let names = ["Candidates", "Found", "Objects read", "Steps", "Time (us)"];
-        for (name, number) in names.into_iter().zip(one.numbers()) {
+        for (name, number) in names.into_iter().zip(profile.numbers()) {
             encoder.text(name);
             encoder.count(number);
         }
@@ -261,11 +282,11 @@ fn describe(
     encoder.text("Coordinator");
     encoder.map(9);
     encoder.text("Total Coordinator time");
-    encoder.double(begun.elapsed().as_secs_f64() * 1000.0);
+    encoder.double(started.elapsed().as_secs_f64() * 1000.0);
     encoder.text("Asked");
     encoder.text(&contacted.describe());
     encoder.text("Considered");
-    encoder.text(&contacted.considered);
+    encoder.text(&contacted.candidates);
     for (name, number) in [
         ("Regions", contacted.regions),
         ("Regions in all", contacted.regions_in_all),

@@ -16,10 +16,12 @@ use larder_space::query::Predicate;
 use larder_types::integer;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::reach::{Asker, Reach, again, altered, damaged};
-use super::run::{begin, end};
-use crate::spaces::Declared;
-use crate::spaces::recording::{Recording, ValueWalk, Values};
+use super::context::{
+    QueryContext, QueryScope, altered_refusal, retry_on_schema_change, unreadable_part,
+};
+use super::run::{begin_search, finish_search};
+use crate::spaces::DeclaredSpace;
+use crate::spaces::recording::{ObjectValues, Recording, ValueWalk};
 use crate::tables::Refusal;
 
 /// Number of objects read per step.
@@ -28,19 +30,19 @@ const STEP_OBJECTS: usize = 256;
 const SECONDS_DEFAULT: i64 = 3600;
 const SECONDS_MAX: i64 = 7 * 86_400;
 
-impl Asker {
+impl QueryContext {
     /// Records a client's search, if the space is being recorded.
     pub(super) fn note_query(
         &self,
-        declared: &Declared,
+        declared: &DeclaredSpace,
         predicate: &Predicate,
         found: Option<u64>,
         answered: u64,
     ) {
         let tables = &self.core.tables;
         let spaces = tables.spaces();
-        if spaces.is_recording() && !matches!(self.reach, Reach::Part { .. }) {
-            spaces.note_query(declared, predicate, found, answered, tables.now());
+        if spaces.is_recording() && !matches!(self.scope, QueryScope::Part { .. }) {
+            spaces.record_query(declared, predicate, found, answered, tables.now());
         }
     }
 }
@@ -54,7 +56,7 @@ enum Action {
 
 /// The recording of one node, or of several.
 #[derive(Default)]
-struct Seen {
+struct RecordedWorkload {
     /// `None` if nothing is recorded.
     recorder: Option<Recorder>,
     objects: u64,
@@ -63,48 +65,51 @@ struct Seen {
     bytes: u64,
 }
 
-pub(super) async fn record(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let asker = &*asker;
-    let action = action(command)?;
-    again(&asker.core, asker.reach, async || {
-        let declared = asker.declared(command.arg(2))?;
-        let mut seen = Seen::default();
-        match asker.reach {
-            Reach::Nodes => {
-                for part in asker.parts_of_nodes(command, &declared).await? {
-                    seen.add(Seen::decode(&part).map_err(|_| damaged())?);
+pub(super) async fn record(
+    context: &mut QueryContext,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let context = &*context;
+    let action = parse_action(command)?;
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let declared = context.find_space(command.arg(2))?;
+        let mut recorded = RecordedWorkload::default();
+        match context.scope {
+            QueryScope::Nodes => {
+                for part in context.query_nodes(command, &declared).await? {
+                    recorded.add(RecordedWorkload::decode(&part).map_err(|_| unreadable_part())?);
                 }
             }
             _ => {
                 match action {
-                    Action::Start { seconds } => start(asker, &declared, seconds).await?,
-                    Action::Stop => stop(asker, &declared).await?,
+                    Action::Start { seconds } => start(context, &declared, seconds).await?,
+                    Action::Stop => stop(context, &declared).await?,
                     Action::Get => {}
                 }
-                for part in collect(asker, &declared).await? {
-                    seen.add(part);
+                for part in collect_recordings(context, &declared).await? {
+                    recorded.add(part);
                 }
             }
         }
-        if let Reach::Part { .. } = asker.reach {
-            return Ok(asker.part(&declared, &seen.encode()));
+        if let QueryScope::Part { .. } = context.scope {
+            return Ok(context.encode_part(&declared, &recorded.encode()));
         }
         match action {
             Action::Get => {
-                let workload = seen.told(&declared)?;
-                Ok(asker.encoded(|encoder| encoder.text(&workload)))
+                let workload = recorded.to_toml(&declared)?;
+                Ok(context.encode(|encoder| encoder.text(&workload)))
             }
-            _ => Ok(asker.encoded(|encoder| encoder.ok())),
+            _ => Ok(context.encode(|encoder| encoder.ok())),
         }
     })
     .await
 }
 
-fn action(command: Command<'_>) -> Result<Action, Refusal> {
+fn parse_action(command: Command<'_>) -> Result<Action, Refusal> {
     let syntax = |message: &str| Err((Code::Syntax, format!("syntax error: {message}")));
     let word = command.arg(1).to_ascii_uppercase();
-    let more: Vec<&[u8]> = command.args().skip(3).collect();
-    let action = match (&word[..], &more[..]) {
+    let options: Vec<&[u8]> = command.args().skip(3).collect();
+    let action = match (&word[..], &options[..]) {
         (b"START", []) => Action::Start {
             seconds: SECONDS_DEFAULT as u64,
         },
@@ -114,7 +119,7 @@ fn action(command: Command<'_>) -> Result<Action, Refusal> {
                 Some(seconds) => Action::Start {
                     seconds: seconds as u64,
                 },
-                None => return syntax(&format!("SECONDS is from 1 to {SECONDS_MAX}")),
+                None => return syntax(&format!("SECONDS must be from 1 to {SECONDS_MAX}")),
             }
         }
         (b"STOP", []) => Action::Stop,
@@ -126,80 +131,87 @@ fn action(command: Command<'_>) -> Result<Action, Refusal> {
 }
 
 /// Reads the values of all objects of this node, and then starts recording on its cores.
-async fn start(asker: &Asker, declared: &Arc<Declared>, seconds: u64) -> Result<(), Refusal> {
-    let (own, epoch) = (declared.clone(), asker.epoch());
-    let walked = asker.on_cores(move |tables| async move {
-        begin(&tables, epoch, None).await?;
+async fn start(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
+    seconds: u64,
+) -> Result<(), Refusal> {
+    let (own, epoch) = (declared.clone(), context.epoch());
+    let walked = context.run_on_cores(move |tables| async move {
+        begin_search(&tables, epoch, None).await?;
         let definition = own.definition.clone();
         let mut walk = tables.read(|engine, _| ValueWalk::new(engine, &definition, tables.index));
         while !tables.read(|engine, _| walk.step(engine, &definition, STEP_OBJECTS)) {
             tokio::task::yield_now().await;
             tables.wait_while_paused(None).await;
         }
-        end(&tables, epoch).await?;
-        Ok(walk.known)
+        finish_search(&tables, epoch).await?;
+        Ok(walk.values)
     });
-    let mut all: Option<Values> = None;
-    for known in walked.await? {
+    let mut all: Option<ObjectValues> = None;
+    for core_values in walked.await? {
         match &mut all {
-            Some(all) => all.merge(&known),
-            None => all = Some(known),
+            Some(all) => all.merge(&core_values),
+            None => all = Some(core_values),
         }
     }
     let Some(all) = all else {
         return Ok(());
     };
-    let until_ms = asker.core.tables.now() + 1000 * seconds;
+    let until_ms = context.core.tables.now() + 1000 * seconds;
     let own = declared.clone();
-    let begun = asker.on_cores(move |tables| async move {
+    let started = context.run_on_cores(move |tables| async move {
         let begin =
-            |index: &larder_space::index::SpaceIndex| Some(Recording::begin(all, index, until_ms));
-        if tables.spaces().record(&own, begin) {
+            |index: &larder_space::index::SpaceIndex| Some(Recording::new(all, index, until_ms));
+        if tables.spaces().set_recording(&own, begin) {
             Ok(())
         } else {
-            Err(altered())
+            Err(altered_refusal())
         }
     });
-    begun.await.map(drop)
+    started.await.map(drop)
 }
 
-async fn stop(asker: &Asker, declared: &Arc<Declared>) -> Result<(), Refusal> {
+async fn stop(context: &QueryContext, declared: &Arc<DeclaredSpace>) -> Result<(), Refusal> {
     let own = declared.clone();
-    let stopped = asker.on_cores(move |tables| async move {
-        if tables.spaces().record(&own, |_| None) {
+    let stopped = context.run_on_cores(move |tables| async move {
+        if tables.spaces().set_recording(&own, |_| None) {
             Ok(())
         } else {
-            Err(altered())
+            Err(altered_refusal())
         }
     });
     stopped.await.map(drop)
 }
 
 /// Returns the recording of each core of this node.
-async fn collect(asker: &Asker, declared: &Arc<Declared>) -> Result<Vec<Seen>, Refusal> {
+async fn collect_recordings(
+    context: &QueryContext,
+    declared: &Arc<DeclaredSpace>,
+) -> Result<Vec<RecordedWorkload>, Refusal> {
     let own = declared.clone();
-    let of_core = asker.on_cores(move |tables| async move {
+    let recordings = context.run_on_cores(move |tables| async move {
         let spaces = tables.spaces().read();
         let space = spaces.spaces.get(&own.definition.name);
         let space = space
             .filter(|space| space.declared.version == own.version)
-            .ok_or_else(altered)?;
-        let mut seen = Seen {
+            .ok_or_else(altered_refusal)?;
+        let mut recorded = RecordedWorkload {
             objects: space.index.len(),
-            ..Seen::default()
+            ..RecordedWorkload::default()
         };
         let recording = space.recording.as_ref();
-        if let Some(recording) = recording.filter(|it| !it.is_over(tables.now())) {
-            seen.recorder = Some(recording.recorder().clone());
-            (seen.measured, seen.bytes) = recording.measured();
+        if let Some(recording) = recording.filter(|it| !it.is_expired(tables.now())) {
+            recorded.recorder = Some(recording.recorder().clone());
+            (recorded.measured, recorded.bytes) = recording.measured();
         }
-        Ok(seen)
+        Ok(recorded)
     });
-    of_core.await
+    recordings.await
 }
 
-impl Seen {
-    fn add(&mut self, other: Seen) {
+impl RecordedWorkload {
+    fn add(&mut self, other: RecordedWorkload) {
         self.objects += other.objects;
         self.measured += other.measured;
         self.bytes += other.bytes;
@@ -211,10 +223,11 @@ impl Seen {
     }
 
     /// Returns the workload as TOML.
-    fn told(&self, declared: &Declared) -> Result<String, Refusal> {
+    fn to_toml(&self, declared: &DeclaredSpace) -> Result<String, Refusal> {
         let Some(recorder) = &self.recorder else {
             let name = &declared.definition.name;
-            let message = format!("nothing is recorded: SPACE.RECORD START {name} begins it");
+            let message =
+                format!("no workload is being recorded: start with SPACE.RECORD START {name}");
             return Err((Code::BadRequest, message));
         };
         let object_bytes = self.bytes.checked_div(self.measured).unwrap_or(0);
@@ -239,18 +252,18 @@ impl Seen {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Seen, Malformed> {
+    fn decode(bytes: &[u8]) -> Result<RecordedWorkload, Malformed> {
         let mut reader = WireReader::new(bytes);
-        let mut seen = Seen {
+        let mut recorded = RecordedWorkload {
             objects: reader.u64()?,
             measured: reader.u64()?,
             bytes: reader.u64()?,
             recorder: None,
         };
         if reader.count(4)? > 0 {
-            seen.recorder = Some(Recorder::decode(reader.bytes()?)?);
+            recorded.recorder = Some(Recorder::decode(reader.bytes()?)?);
         }
         reader.end()?;
-        Ok(seen)
+        Ok(recorded)
     }
 }

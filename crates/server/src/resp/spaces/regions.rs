@@ -1,7 +1,7 @@
 //! Searches and aggregations that contact the holders of one subspace's regions, instead of all owners of objects.
 //!
 //! ```text
-//!  a question ─► route: the cheapest places ─► each place: `held`, in steps ─► partial answers ─► merged
+//!  a query ─► route: the cheapest places ─► each place: `query_copies`, in steps ─► partial answers ─► merged
 //!                └─ no subspace serves, or a region is incomplete: all owners, as without subspaces
 //! ```
 //!
@@ -22,26 +22,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use larder_cluster::map::NodeId;
-use larder_join::{NOBODY, Shard};
+use larder_join::{NO_OWNER, Shard};
 use larder_protocol::commands::{Command, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Proto;
-use larder_space::copies::{Estimate, Places, Regions, Route, Way, route, ways};
+use larder_space::copies::{
+    Estimate, PricedRoute, Regions, Route, RouteTargets, price_routes, route,
+};
 use larder_space::mapping::Subspace;
 use larder_space::query::Predicate;
 use larder_space::schema::{AttributeId, Definition};
 use larder_types::wire::{Malformed, WireReader, put_count};
 
-use super::super::tables::ask_places;
-use super::parts::{Depth, Part, finished};
-use super::question::{Question, Steps};
-use super::reach::{Asker, Reach, opened};
-use super::run::{Order, STEP_EFFORT};
-use crate::spaces::Declared;
-use crate::tables::{Refusal, Tables, answers, stopping};
+use super::super::tables::request_places;
+use super::context::{QueryContext, QueryScope, decode_part};
+use super::run::{STEP_EFFORT, ShardRequest};
+use super::scatter_gather::{PartialResult, ResultDetail, finish_core};
+use super::space_query::{SpaceQuery, SteppedRun};
+use crate::spaces::DeclaredSpace;
+use crate::tables::{Refusal, Tables, collect_results, stopping};
 
 /// Precedes the requested regions in the arguments.
-const MARK: &[u8] = b"\0REGIONS";
+const REGIONS_MARK: &[u8] = b"\0REGIONS";
 
 type Runs = Vec<RangeInclusive<u16>>;
 
@@ -55,14 +57,14 @@ const PLACE_US: f64 = 2.0;
 
 /// The request to one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::resp) struct Asked {
+pub(in crate::resp) struct RegionRequest {
     /// The id of the subspace.
     id: u64,
     /// The requested regions by core.
     cores: Vec<(u16, Runs)>,
 }
 
-impl Asked {
+impl RegionRequest {
     fn encode(&self) -> Vec<u8> {
         let mut out = self.id.to_le_bytes().to_vec();
         put_count(&mut out, self.cores.len());
@@ -77,7 +79,7 @@ impl Asked {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Asked, Malformed> {
+    fn decode(bytes: &[u8]) -> Result<RegionRequest, Malformed> {
         let mut reader = WireReader::new(bytes);
         let id = reader.u64()?;
         let count = reader.count(6)?;
@@ -90,23 +92,24 @@ impl Asked {
             cores.push((core, runs));
         }
         reader.end()?;
-        Ok(Asked { id, cores })
+        Ok(RegionRequest { id, cores })
     }
 
     /// Removes the request from the end of a command's arguments. `None` if all cores are requested.
-    pub fn take(arguments: &mut Vec<&[u8]>) -> Option<Asked> {
-        let [.., mark, asked] = arguments[..] else {
+    pub fn take(arguments: &mut Vec<&[u8]>) -> Option<RegionRequest> {
+        let [.., mark, region_request] = arguments[..] else {
             return None;
         };
-        let asked = (mark == MARK).then(|| Asked::decode(asked).ok())??;
+        let region_request =
+            (mark == REGIONS_MARK).then(|| RegionRequest::decode(region_request).ok())??;
         arguments.truncate(arguments.len() - 2);
-        Some(asked)
+        Some(region_request)
     }
 }
 
 /// The participants, by node (`None`: this one): one of the node's places, and the request to the node.
-pub(super) struct ByRegions {
-    pub by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
+pub(super) struct RegionRoute {
+    pub by_node: BTreeMap<Option<NodeId>, (u16, RegionRequest)>,
     /// All subspaces of the space, and the index of the one that is used.
     pub subspaces: Arc<Regions>,
     pub subspace: usize,
@@ -117,17 +120,17 @@ pub(super) struct ByRegions {
 }
 
 /// Chooses the regions to contact for a search. `None` if contacting all owners of objects is cheaper or necessary.
-pub(super) fn asked(
-    asker: &Asker,
-    declared: &Declared,
+pub(super) fn choose_regions(
+    context: &QueryContext,
+    declared: &DeclaredSpace,
     predicate: &Predicate,
-) -> Option<ByRegions> {
-    if let Reach::Part { .. } = asker.reach {
+) -> Option<RegionRoute> {
+    if let QueryScope::Part { .. } = context.scope {
         return None;
     }
-    let tables = &asker.core.tables;
+    let tables = &context.core.tables;
     let regions = tables.spaces().regions(declared)?;
-    let places = Known::of(asker, declared, predicate)?;
+    let places = CandidatePlaces::of(context, declared, predicate)?;
     let route = route(&regions, predicate, &declared.definition, &places);
     let Route::Regions { subspace, requests } = route else {
         return None;
@@ -135,7 +138,7 @@ pub(super) fn asked(
     let of_requests = requests.values().flatten();
     let contacted: u64 = of_requests.map(|run| run.len() as u64).sum();
     let (regions_in_all, cores) = (regions.subspace(subspace)?.regions(), requests.len());
-    let mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)> = BTreeMap::new();
+    let mut by_node: BTreeMap<Option<NodeId>, (u16, RegionRequest)> = BTreeMap::new();
     for (place, runs) in requests {
         let (node, core) = if usize::from(place) < tables.handle().cores() {
             (None, place)
@@ -143,14 +146,14 @@ pub(super) fn asked(
             let place = tables.place(place)?;
             (Some(place.node), place.core)
         };
-        let nothing = Asked {
+        let empty = RegionRequest {
             id: regions.id(subspace),
             cores: Vec::new(),
         };
-        let (_, of_node) = by_node.entry(node).or_insert((place, nothing));
+        let (_, of_node) = by_node.entry(node).or_insert((place, empty));
         of_node.cores.push((core, runs));
     }
-    Some(ByRegions {
+    Some(RegionRoute {
         by_node,
         subspaces: regions,
         subspace,
@@ -161,20 +164,24 @@ pub(super) fn asked(
 }
 
 /// The possible participants, as the requesting core knows them.
-struct Known<'a> {
-    asker: &'a Asker,
+struct CandidatePlaces<'a> {
+    context: &'a QueryContext,
     shard: Rc<Shard>,
     /// Number of places that own objects.
     owners: usize,
-    declared: &'a Declared,
+    declared: &'a DeclaredSpace,
     predicate: &'a Predicate,
 }
 
-impl<'a> Known<'a> {
-    fn of(asker: &'a Asker, declared: &'a Declared, predicate: &'a Predicate) -> Option<Known<'a>> {
-        let shard = asker.core.tables.shard()?;
-        Some(Known {
-            asker,
+impl<'a> CandidatePlaces<'a> {
+    fn of(
+        context: &'a QueryContext,
+        declared: &'a DeclaredSpace,
+        predicate: &'a Predicate,
+    ) -> Option<CandidatePlaces<'a>> {
+        let shard = context.core.tables.shard()?;
+        Some(CandidatePlaces {
+            context,
             owners: shard.owners().count(),
             shard,
             declared,
@@ -183,17 +190,17 @@ impl<'a> Known<'a> {
     }
 }
 
-impl Places<u16> for Known<'_> {
+impl RouteTargets<u16> for CandidatePlaces<'_> {
     fn owners(&self) -> usize {
         self.owners
     }
 
     fn holder(&self, slot: u16) -> Option<u16> {
-        Some(self.shard.owner_of_slot(slot)).filter(|owner| *owner != NOBODY)
+        Some(self.shard.owner_of_slot(slot)).filter(|owner| *owner != NO_OWNER)
     }
 
-    fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
-        let tables = &self.asker.core.tables;
+    fn contact_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+        let tables = &self.context.core.tables;
         let (mut nodes, mut cores, mut all) = (BTreeSet::new(), 0, 0);
         let mut add = |place: u16| {
             all += 1;
@@ -211,26 +218,33 @@ impl Places<u16> for Known<'_> {
 
     /// Extrapolates from this core: assumes that all owners have similar objects.
     fn estimate(&self) -> Estimate {
-        let spaces = self.asker.core.tables.spaces().read();
+        let spaces = self.context.core.tables.spaces().read();
         let space = spaces.spaces.get(&self.declared.definition.name);
         let found = space.map(|space| space.index.estimate(self.predicate));
         let (candidates, by) = found.unwrap_or_default();
         let candidates = candidates * self.owners as f64;
-        Estimate { candidates, by }
+        Estimate {
+            candidates,
+            indexed_by: by,
+        }
     }
 }
 
 /// Returns all candidate routes with their estimated costs, the cheapest first: `town 31 us, all owners 182 us`. Empty
 /// without subspaces.
-pub(super) fn considered(asker: &Asker, declared: &Declared, predicate: &Predicate) -> String {
+pub(super) fn describe_candidates(
+    context: &QueryContext,
+    declared: &DeclaredSpace,
+    predicate: &Predicate,
+) -> String {
     let mut text = String::new();
-    let regions = asker.core.tables.spaces().regions(declared);
-    let places = Known::of(asker, declared, predicate);
+    let regions = context.core.tables.spaces().regions(declared);
+    let places = CandidatePlaces::of(context, declared, predicate);
     let (Some(regions), Some(places)) = (regions, places) else {
         return text;
     };
     let definition = &declared.definition;
-    for Way { route, cost_us } in ways(&regions, predicate, definition, &places) {
+    for PricedRoute { route, cost_us } in price_routes(&regions, predicate, definition, &places) {
         let name = match route {
             Route::Owners => "all owners".to_owned(),
             Route::Regions { subspace, .. } => regions
@@ -256,35 +270,41 @@ pub(super) fn subspace_name(definition: &Definition, subspace: &Subspace) -> Str
 ///
 /// # Errors
 /// The search itself is rejected.
-pub(super) async fn parts<Q: Question>(
-    asker: &Asker,
+pub(super) async fn query_holders<Q: SpaceQuery>(
+    context: &QueryContext,
     command: Command<'_>,
-    order: &Order,
-    question: &Q,
-    mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
-) -> Result<Option<Vec<Part<Q::Found>>>, Refusal> {
+    request: &ShardRequest,
+    space_query: &Q,
+    mut by_node: BTreeMap<Option<NodeId>, (u16, RegionRequest)>,
+) -> Result<Option<Vec<PartialResult<Q::Output>>>, Refusal> {
     let own = by_node.remove(&None);
     let mut others = Vec::new();
-    for (place, asked) in by_node.into_values() {
-        let bytes = asked.encode();
-        let more = [MARK, &bytes];
+    for (place, region_request) in by_node.into_values() {
+        let bytes = region_request.encode();
+        let more = [REGIONS_MARK, &bytes];
         let args = command.args().skip(1).chain(more);
         others.push((place, OwnedCommand::of(command.id(), args).into()));
     }
     let own = async {
         match own {
-            Some((_, asked)) => of_held(asker, order, &asked, question).await,
+            Some((_, region_request)) => {
+                query_own_copies(context, request, &region_request, space_query).await
+            }
             None => Ok(Some(Vec::new())),
         }
     };
-    let others = ask_places(&asker.core, &asker.client, Proto::Resp2, others);
+    let others = request_places(&context.core, &context.client, Proto::Resp2, others);
     let (own, others) = tokio::join!(own, others);
     let (Some(mut parts), Ok(replies)) = (own?, others) else {
         return Ok(None);
     };
     for reply in replies {
-        match opened(&reply, &order.declared) {
-            Ok(part) => parts.push(super::parts::decode(question, &part, order.depth)?),
+        match decode_part(&reply, &request.declared) {
+            Ok(part) => parts.push(super::scatter_gather::decode(
+                space_query,
+                &part,
+                request.detail,
+            )?),
             Err((Code::TryAgain, _)) => return Ok(None),
             Err(refusal) => return Err(refusal),
         }
@@ -296,45 +316,53 @@ pub(super) async fn parts<Q: Question>(
 ///
 /// # Errors
 /// The search itself is rejected.
-pub(super) async fn of_held<Q: Question>(
-    asker: &Asker,
-    order: &Order,
-    asked: &Asked,
-    question: &Q,
-) -> Result<Option<Vec<Part<Q::Found>>>, Refusal> {
+pub(super) async fn query_own_copies<Q: SpaceQuery>(
+    context: &QueryContext,
+    request: &ShardRequest,
+    region_request: &RegionRequest,
+    space_query: &Q,
+) -> Result<Option<Vec<PartialResult<Q::Output>>>, Refusal> {
     // This core's earlier writes must be visible.
-    asker.core.tables.commit();
-    let mut running = Vec::with_capacity(asked.cores.len());
-    for (core, runs) in &asked.cores {
+    context.core.tables.commit();
+    let mut running = Vec::with_capacity(region_request.cores.len());
+    for (core, runs) in &region_request.cores {
         let core = usize::from(*core);
-        if core >= asker.core.tables.handle().cores() {
+        if core >= context.core.tables.handle().cores() {
             return Ok(None);
         }
-        let (order, runs, id) = (order.clone(), runs.clone(), asked.id);
-        let question = question.clone();
+        let (request, runs, id) = (request.clone(), runs.clone(), region_request.id);
+        let space_query = space_query.clone();
         let task = move |tables| async move {
-            let (begun, depth) = (Instant::now(), order.depth);
-            let held = held(tables, order, id, runs, &question).await?;
-            let part = |done| finished(&question, done, depth, (core, begun));
-            held.map(part).transpose()
+            let (started, detail) = (Instant::now(), request.detail);
+            let run = query_copies(tables, request, id, runs, &space_query).await?;
+            let part = |done| finish_core(&space_query, done, detail, (core, started));
+            run.map(part).transpose()
         };
-        running.push(asker.core.shared.tables.start_on(core, None, task));
+        running.push(context.core.shared.tables.start_on(core, None, task));
     }
     // If any of them is `None`, the result is `None`.
-    let parts = answers(running).await.map_err(stopping)?.into_iter();
+    let parts = collect_results(running)
+        .await
+        .map_err(stopping)?
+        .into_iter();
     let parts: Option<Result<Vec<_>, Refusal>> = parts.map(Result::transpose).collect();
-    let named = |parts: Vec<Part<_>>| parts.into_iter().map(|part| part.named(asker)).collect();
+    let named = |parts: Vec<PartialResult<_>>| {
+        parts
+            .into_iter()
+            .map(|part| part.with_core_names(context))
+            .collect()
+    };
     Ok(parts.transpose()?.map(named))
 }
 
-/// Executes a question on the copies that this core holds. `None` if some copies are missing or were removed during the
+/// Executes a query on the copies that this core holds. `None` if some copies are missing or were removed during the
 /// execution.
-async fn held<Q: Question>(
+async fn query_copies<Q: SpaceQuery>(
     tables: Rc<Tables>,
-    order: Order,
+    request: ShardRequest,
     id: u64,
     runs: Runs,
-    question: &Q,
+    space_query: &Q,
 ) -> Result<Option<Q::Run>, Refusal> {
     let mut running: Option<(Q::Run, u64)> = None;
     loop {
@@ -346,17 +374,17 @@ async fn held<Q: Question>(
             let Some(holder) = all.copies.holder(id, now) else {
                 return Ok(None);
             };
-            let (mut run, begun) = match running.take() {
+            let (mut run, started) = match running.take() {
                 Some(running) => running,
-                None if holder.is_ready(question.predicate(), &runs) => {
-                    (question.begin(holder.index()), generation)
+                None if holder.is_ready(space_query.predicate(), &runs) => {
+                    (space_query.begin(holder.index()), generation)
                 }
                 None => return Ok(None),
             };
-            if generation != begun {
+            if generation != started {
                 return Ok(None);
             }
-            let done = order.depth == Depth::Planned
+            let done = request.detail == ResultDetail::PlanOnly
                 || run.step(holder.index(), holder.objects(), now, STEP_EFFORT);
             (run, generation, done)
         };
@@ -366,22 +394,22 @@ async fn held<Q: Question>(
             tables.wait_until_committed().await?;
             let mut all = tables.spaces().write();
             let is_fresh = tables.is_subscribed() && all.copies.generation() == generation;
-            let space = all.spaces.get_mut(&order.declared.definition.name);
-            let is_answer = is_fresh && order.depth != Depth::Planned;
+            let space = all.spaces.get_mut(&request.declared.definition.name);
+            let is_answer = is_fresh && request.detail != ResultDetail::PlanOnly;
             if let Some(space) = space.filter(|_| is_answer) {
                 space.region_answers += 1;
             }
             return Ok(is_fresh.then_some(run));
         }
-        order.patience.ensure()?;
+        request.deadline.check()?;
         running = Some((run, generation));
         tokio::task::yield_now().await;
     }
 }
 
 /// Returns the error for requested regions that are not complete on this node.
-pub(super) fn not_held() -> Refusal {
-    let message = "not all copies of these regions are here";
+pub(super) fn incomplete_regions() -> Refusal {
+    let message = "this node does not have all copies of the requested regions";
     (Code::TryAgain, message.to_owned())
 }
 
@@ -390,20 +418,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_is_asked_comes_with_the_command_and_is_taken_from_it() {
-        let asked = Asked {
+    fn a_region_request_is_appended_to_a_command_and_removed_again() {
+        let region_request = RegionRequest {
             id: 7,
             cores: vec![(0, vec![0..=3, 9..=9]), (1, Vec::new())],
         };
-        let bytes = asked.encode();
+        let bytes = region_request.encode();
         for end in 0..bytes.len() {
-            Asked::decode(&bytes[..end]).expect_err("it is cut");
+            RegionRequest::decode(&bytes[..end]).expect_err("a truncated encoding");
         }
         let plain = [&b"hotels"[..], b"*"];
-        let mut whole: Vec<&[u8]> = plain.into_iter().chain([MARK, &bytes]).collect();
-        assert_eq!(Asked::take(&mut whole), Some(asked));
-        assert_eq!(whole, plain);
-        assert_eq!(Asked::take(&mut whole), None);
-        assert_eq!(Asked::take(&mut vec![MARK]), None);
+        let mut arguments: Vec<&[u8]> = plain.into_iter().chain([REGIONS_MARK, &bytes]).collect();
+        assert_eq!(RegionRequest::take(&mut arguments), Some(region_request));
+        assert_eq!(arguments, plain);
+        assert_eq!(RegionRequest::take(&mut arguments), None);
+        assert_eq!(RegionRequest::take(&mut vec![REGIONS_MARK]), None);
     }
 }

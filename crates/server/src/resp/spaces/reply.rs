@@ -6,7 +6,7 @@ use larder_space::base::ordered::Scalar;
 use larder_space::search::partial::print_sort_value;
 use larder_space::search::{Content, Search};
 
-pub(super) struct Reply<'a> {
+pub(super) struct SearchReply<'a> {
     encoder: Encoder<'a>,
     search: &'a Search,
     has_content: bool,
@@ -17,18 +17,18 @@ pub(super) struct Reply<'a> {
 /// Writes the number of names and values that follow.
 pub(super) type Head<'h> = &'h dyn Fn(&mut Vec<u8>, usize);
 
-impl<'a> Reply<'a> {
+impl<'a> SearchReply<'a> {
     /// Starts a reply. The caller then appends `rows` rows and calls `end`.
-    pub fn begin(
+    pub fn start(
         out: &'a mut Vec<u8>,
         proto: Proto,
         search: &'a Search,
         total: u64,
         rows: usize,
-    ) -> Reply<'a> {
+    ) -> SearchReply<'a> {
         let has_content = search.content != Content::Nothing;
         let extras = [has_content, search.with_payloads, search.with_sort_keys];
-        let mut reply = Reply {
+        let mut reply = SearchReply {
             encoder: Encoder { out, proto },
             search,
             has_content,
@@ -57,7 +57,7 @@ impl<'a> Reply<'a> {
     ///
     /// # Errors
     /// The error of `content`.
-    pub fn row<E>(
+    pub fn push_row<E>(
         &mut self,
         key: &[u8],
         sorted_by: impl FnOnce() -> Option<Scalar>,
@@ -98,7 +98,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    pub fn end(mut self, total: u64) {
+    pub fn finish(mut self, total: u64) {
         if self.encoder.proto == Proto::Resp3 {
             self.encoder.text("total_results");
             self.encoder.count(total);

@@ -9,11 +9,11 @@ use larder_space::index::{Objects, SpaceIndex, effort};
 use larder_types::{object_row, put_object_row};
 use tokio::time::timeout;
 
-use super::aside::{Patience, dispose};
-use super::parts::Depth;
-use super::question::Steps;
-use super::reach::altered;
-use crate::spaces::{Behind, Declared};
+use super::context::altered_refusal;
+use super::offload::{SearchDeadline, dispose};
+use super::scatter_gather::ResultDetail;
+use super::space_query::SteppedRun;
+use crate::spaces::{Backlog, DeclaredSpace};
 use crate::tables::{Refusal, Tables};
 
 /// Maximum effort of one step.
@@ -23,29 +23,29 @@ const MAP_MAX: Duration = Duration::from_secs(2);
 
 /// The space of a search, and its conditions of execution.
 #[derive(Clone)]
-pub(super) struct Order {
-    pub declared: Arc<Declared>,
+pub(super) struct ShardRequest {
+    pub declared: Arc<DeclaredSpace>,
     /// The epoch of the map by which the search was sent.
     pub epoch: u64,
-    pub patience: Patience,
-    pub depth: Depth,
+    pub deadline: SearchDeadline,
+    pub detail: ResultDetail,
     /// The ticket of the pause in which the search is executed, if it belongs to a transaction.
     pub ticket: Option<u64>,
     /// Wait for objects that existed before the space was declared or altered, so that they are found.
-    pub is_of_all: bool,
+    pub waits_for_all: bool,
 }
 
-impl Order {
+impl ShardRequest {
     /// Returns the space whose walk must be complete first.
-    fn walked(&self) -> Option<&Declared> {
-        self.is_of_all.then_some(&*self.declared)
+    fn space_to_scan(&self) -> Option<&DeclaredSpace> {
+        self.waits_for_all.then_some(&*self.declared)
     }
 }
 
 /// The objects of a core, as stored in its engine.
-struct Rows<'a>(&'a Engine);
+struct EngineObjects<'a>(&'a Engine);
 
-impl Objects for Rows<'_> {
+impl Objects for EngineObjects<'_> {
     fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         if let Some((bytes, _)) = self.0.base_row(&object_row(key)) {
             read(bytes);
@@ -69,18 +69,18 @@ pub(super) fn read_objects<'k>(
         put_object_row(key, &mut bytes);
         ends.push(bytes.len());
     }
-    let mut begin = 0;
+    let mut start = 0;
     let rows: Vec<&[u8]> = ends
         .iter()
-        .map(|end| &bytes[std::mem::replace(&mut begin, *end)..*end])
+        .map(|end| &bytes[std::mem::replace(&mut start, *end)..*end])
         .collect();
     engine.base_values(&rows, read);
 }
 
 /// A run that is dropped without blocking the core.
-pub(super) struct Running<R: Steps>(pub Option<R>);
+pub(super) struct RunGuard<R: SteppedRun>(pub Option<R>);
 
-impl<R: Steps> Drop for Running<R> {
+impl<R: SteppedRun> Drop for RunGuard<R> {
     fn drop(&mut self) {
         if let Some(run) = self.0.take() {
             dispose(run.bytes(), run);
@@ -88,50 +88,52 @@ impl<R: Steps> Drop for Running<R> {
     }
 }
 
-/// Executes the run that `begin` creates, on the objects that this core owns.
+/// Executes the run that `start` creates, on the objects that this core owns.
 ///
 /// # Errors
 /// The ownership has changed since the search was sent, or changes meanwhile; the space was altered; or the time limit
 /// is exceeded.
-pub(super) async fn run<R: Steps>(
+pub(super) async fn run_on_core<R: SteppedRun>(
     tables: Rc<Tables>,
-    order: Order,
-    begin: impl FnOnce(&SpaceIndex) -> R,
+    request: ShardRequest,
+    start: impl FnOnce(&SpaceIndex) -> R,
 ) -> Result<R, Refusal> {
-    self::begin(&tables, order.epoch, order.ticket).await?;
-    let (mut begin, mut running) = (Some(begin), Running(None));
+    self::begin_search(&tables, request.epoch, request.ticket).await?;
+    let (mut start, mut running) = (Some(start), RunGuard(None));
     loop {
-        tables.wait_while_paused(order.ticket).await;
-        catch_up(&tables, order.walked(), order.ticket).await;
+        tables.wait_while_paused(request.ticket).await;
+        catch_up(&tables, request.space_to_scan(), request.ticket).await;
         let done = tables.read(|engine, now| {
-            if engine.has_late_rows() {
+            if engine.has_expired_rows() {
                 return Ok(false);
             }
             let all = tables.spaces().read();
-            let space = all.spaces.get(&order.declared.definition.name);
+            let space = all.spaces.get(&request.declared.definition.name);
             let space = space
-                .filter(|space| space.declared.version == order.declared.version)
-                .ok_or_else(altered)?;
-            if let Some(begin) = begin.take() {
-                running.0 = Some(begin(&space.index));
+                .filter(|space| space.declared.version == request.declared.version)
+                .ok_or_else(altered_refusal)?;
+            if let Some(start) = start.take() {
+                running.0 = Some(start(&space.index));
             }
-            if order.depth == Depth::Planned {
+            if request.detail == ResultDetail::PlanOnly {
                 return Ok(true);
             }
             let run = running.0.as_mut();
-            Ok(run.is_some_and(|run| run.step(&space.index, &Rows(engine), now, STEP_EFFORT)))
+            Ok(run.is_some_and(|run| {
+                run.step(&space.index, &EngineObjects(engine), now, STEP_EFFORT)
+            }))
         })?;
         if let Some(run) = &running.0 {
-            tables.spaces().note_work(run.profile().work_max);
+            tables.spaces().record_work(run.profile().work_max);
         }
         if done {
             break;
         }
-        order.patience.ensure()?;
+        request.deadline.check()?;
         tokio::task::yield_now().await;
     }
-    end(&tables, order.epoch).await?;
-    running.0.take().ok_or_else(altered)
+    finish_search(&tables, request.epoch).await?;
+    running.0.take().ok_or_else(altered_refusal)
 }
 
 /// Prepares a search on this core, sent by the map of an epoch: waits until the data that the core owns has arrived and
@@ -139,7 +141,11 @@ pub(super) async fn run<R: Steps>(
 ///
 /// # Errors
 /// The core does not own it.
-pub(super) async fn begin(tables: &Tables, epoch: u64, ticket: Option<u64>) -> Result<(), Refusal> {
+pub(super) async fn begin_search(
+    tables: &Tables,
+    epoch: u64,
+    ticket: Option<u64>,
+) -> Result<(), Refusal> {
     // A timeout is reported below, by `ensure_owner_since`.
     let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
     tables.ensure_owner_since(epoch)?;
@@ -152,20 +158,20 @@ pub(super) async fn begin(tables: &Tables, epoch: u64, ticket: Option<u64>) -> R
 ///
 /// # Errors
 /// The commit failed, or objects have moved.
-pub(super) async fn end(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
+pub(super) async fn finish_search(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
     // The objects found may not have been replicated yet.
     tables.wait_until_committed().await?;
     tables.ensure_owner_since(epoch)
 }
 
-/// Indexes the objects that a search must not miss, and completes the walk of `walked`.
-async fn catch_up(tables: &Tables, walked: Option<&Declared>, ticket: Option<u64>) {
-    let is_walking = |declared: &Declared| {
+/// Indexes the objects that a search must not miss, and completes the scan of `space_to_scan`.
+async fn catch_up(tables: &Tables, space_to_scan: Option<&DeclaredSpace>, ticket: Option<u64>) {
+    let is_walking = |declared: &DeclaredSpace| {
         let all = tables.spaces().read();
         let space = all.spaces.get(&declared.definition.name);
-        space.is_some_and(|space| space.standing().is_walking)
+        space.is_some_and(|space| space.walk_progress().is_walking)
     };
-    while tables.index_some() == Behind::Owed || walked.is_some_and(is_walking) {
+    while tables.index_step() == Backlog::BlocksSearch || space_to_scan.is_some_and(is_walking) {
         tokio::task::yield_now().await;
         tables.wait_while_paused(ticket).await;
     }

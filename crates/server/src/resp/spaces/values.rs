@@ -6,49 +6,54 @@ use std::rc::Rc;
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Encoder;
-use larder_space::schema::{AttributeId, Kind};
+use larder_space::schema::{AttributeId, AttributeKind};
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::aside::{Patience, ROWS_BETWEEN_CHECKS, aside};
-use super::parts::Depth;
-use super::reach::{Asker, Reach, again, altered, damaged};
-use super::run::Order;
-use super::text;
+use super::context::{
+    QueryContext, QueryScope, altered_refusal, retry_on_schema_change, unreadable_part,
+};
+use super::offload::{ROWS_BETWEEN_CHECKS, SearchDeadline, run_offloaded};
+use super::parse_name;
+use super::run::ShardRequest;
+use super::scatter_gather::ResultDetail;
 use crate::tables::{Refusal, Tables};
 
 /// Number of values read from an index per step.
 const CHUNK: usize = 1024;
 
 pub(super) async fn tag_values(
-    asker: &mut Asker,
+    context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {
-    let asker = &*asker;
+    let context = &*context;
     let refused = |message: &str| (Code::BadRequest, message.to_owned());
-    again(&asker.core, asker.reach, async || {
-        let declared = asker.declared(command.arg(1))?;
-        let attribute = declared.definition.by_name(text(command.arg(2))?);
+    retry_on_schema_change(&context.core, context.scope, async || {
+        let declared = context.find_space(command.arg(1))?;
+        let attribute = declared.definition.by_name(parse_name(command.arg(2))?);
         let attribute = attribute.ok_or_else(|| refused("No such field"))?;
-        if !matches!(attribute.kind, Kind::Tag { .. }) {
+        if !matches!(attribute.kind, AttributeKind::Tag { .. }) {
             return Err(refused("Not a tag field"));
         }
-        let bytes_max = asker.core.clients.limits.answer();
-        let order = asker.order(&declared, None, Depth::Found);
-        let patience = order.patience.clone();
+        let bytes_max = context.core.clients.limits.reply_bytes();
+        let request = context.shard_request(&declared, None, ResultDetail::Objects);
+        let deadline = request.deadline.clone();
         // Dropped when the client disconnects.
-        let _waiting = patience.waiting();
-        let found = match asker.reach {
-            Reach::Nodes => Found::Encoded(asker.parts_of_nodes(command, &declared).await?),
+        let _abandon_guard = deadline.abandon_guard();
+        let found = match context.scope {
+            QueryScope::Nodes => TagValues::Encoded(context.query_nodes(command, &declared).await?),
             _ => {
                 let id = attribute.id;
-                let of_core = move |tables| of_core(tables, order.clone(), id, bytes_max);
-                Found::Values(asker.on_cores(of_core).await?)
+                let read = move |tables| read_core_values(tables, request.clone(), id, bytes_max);
+                TagValues::Values(context.run_on_cores(read).await?)
             }
         };
-        let (is_part, proto) = (matches!(asker.reach, Reach::Part { .. }), asker.proto);
-        let own = patience.clone();
-        let answered = aside(&patience, found.bytes(), move || {
-            let all = found.merged(&own)?;
+        let (is_part, proto) = (
+            matches!(context.scope, QueryScope::Part { .. }),
+            context.proto,
+        );
+        let own = deadline.clone();
+        let encoded = run_offloaded(&deadline, found.bytes(), move || {
+            let all = found.merge(&own)?;
             let mut out = Vec::new();
             if is_part {
                 put_count(&mut out, all.len());
@@ -63,9 +68,9 @@ pub(super) async fn tag_values(
             }
             Ok(out)
         });
-        let answer = answered.await?;
+        let answer = encoded.await?;
         Ok(if is_part {
-            asker.part(&declared, &answer)
+            context.encode_part(&declared, &answer)
         } else {
             answer
         })
@@ -74,21 +79,21 @@ pub(super) async fn tag_values(
 }
 
 /// Returns the values in the index of one core, sorted.
-async fn of_core(
+async fn read_core_values(
     tables: Rc<Tables>,
-    order: Order,
+    request: ShardRequest,
     id: AttributeId,
     bytes_max: usize,
 ) -> Result<Vec<Vec<u8>>, Refusal> {
-    super::run::begin(&tables, order.epoch, order.ticket).await?;
+    super::run::begin_search(&tables, request.epoch, request.ticket).await?;
     let (mut values, mut bytes) = (Vec::<Vec<u8>>::new(), 0);
     loop {
         {
             let spaces = tables.spaces().read();
-            let space = spaces.spaces.get(&order.declared.definition.name);
+            let space = spaces.spaces.get(&request.declared.definition.name);
             let space = space
-                .filter(|space| space.declared.version == order.declared.version)
-                .ok_or_else(altered)?;
+                .filter(|space| space.declared.version == request.declared.version)
+                .ok_or_else(altered_refusal)?;
             let after = values.last().map(Vec::as_slice);
             let more = space.index.tag_values(id, after, CHUNK);
             if more.is_empty() {
@@ -98,14 +103,14 @@ async fn of_core(
             values.extend(more);
         }
         if bytes > bytes_max {
-            let message = "the tag has more values than one answer may have; FT.AGGREGATE with GROUPBY and WITHCURSOR reads any number";
+            let message = "the values of the tag exceed the maximum size of a reply: read them with FT.AGGREGATE, GROUPBY and WITHCURSOR";
             return Err((Code::OutOfMemory, message.to_owned()));
         }
-        order.patience.ensure()?;
+        request.deadline.check()?;
         tokio::task::yield_now().await;
-        tables.wait_while_paused(order.ticket).await;
+        tables.wait_while_paused(request.ticket).await;
     }
-    super::run::end(&tables, order.epoch).await?;
+    super::run::finish_search(&tables, request.epoch).await?;
     Ok(values)
 }
 
@@ -115,33 +120,33 @@ fn bytes_of(values: &[Vec<u8>]) -> usize {
 }
 
 /// The values of all cores, or of all nodes.
-enum Found {
+enum TagValues {
     Values(Vec<Vec<Vec<u8>>>),
     Encoded(Vec<Vec<u8>>),
 }
 
-impl Found {
+impl TagValues {
     fn bytes(&self) -> usize {
         match self {
-            Found::Values(parts) => parts.iter().map(|part| bytes_of(part)).sum(),
-            Found::Encoded(parts) => parts.iter().map(Vec::len).sum(),
+            TagValues::Values(parts) => parts.iter().map(|part| bytes_of(part)).sum(),
+            TagValues::Encoded(parts) => parts.iter().map(Vec::len).sum(),
         }
     }
 
     /// Returns all values without duplicates.
-    fn merged(self, patience: &Patience) -> Result<BTreeSet<Vec<u8>>, Refusal> {
+    fn merge(self, deadline: &SearchDeadline) -> Result<BTreeSet<Vec<u8>>, Refusal> {
         let parts = match self {
-            Found::Values(parts) => parts,
-            Found::Encoded(parts) => {
-                let opened = parts.iter().map(|part| opened(part));
-                let opened: Result<_, Malformed> = opened.collect();
-                opened.map_err(|_| damaged())?
+            TagValues::Values(parts) => parts,
+            TagValues::Encoded(parts) => {
+                let decoded = parts.iter().map(|part| decode_values(part));
+                let decoded: Result<_, Malformed> = decoded.collect();
+                decoded.map_err(|_| unreadable_part())?
             }
         };
         let mut all = BTreeSet::new();
         for (at, value) in parts.into_iter().flatten().enumerate() {
             if at % ROWS_BETWEEN_CHECKS == 0 {
-                patience.ensure()?;
+                deadline.check()?;
             }
             all.insert(value);
         }
@@ -149,7 +154,7 @@ impl Found {
     }
 }
 
-fn opened(part: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+fn decode_values(part: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     let mut reader = WireReader::new(part);
     let mut values = Vec::new();
     for _ in 0..reader.count(4)? {

@@ -17,7 +17,7 @@ pub(in crate::resp) fn refuse_reserved_range(command: Command<'_>) -> Option<Ref
     let (lo, hi) = command.range()?;
     let is_reserved = |bound: &[u8]| bound.first() == Some(&OBJECT_MARK);
     (is_reserved(lo) || is_reserved(hi)).then(|| {
-        let message = "a range is of one table, and no table's name begins with a zero byte";
+        let message = "a range must lie in one table, and no table's name begins with a zero byte";
         (Code::BadRequest, message.to_owned())
     })
 }
@@ -38,8 +38,7 @@ pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<()
             .args()
             .any(|value| value.len() as u64 > VALUE_BYTES_MAX)
     {
-        let message =
-            format!("the value has more than the {VALUE_BYTES_MAX} bytes that are allowed");
+        let message = format!("the value is longer than the maximum of {VALUE_BYTES_MAX} bytes");
         return Err((Code::BadRequest, message));
     }
     Ok(())
@@ -47,10 +46,10 @@ pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<()
 
 fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refusal> {
     if !is_of_table(snapshot, key) {
-        return Err(of_store(command, key));
+        return Err(store_key_error(command, key));
     }
     let most = CLIENT_KEY_BYTES_MAX;
-    if key.len() > most && puts_values(command) {
+    if key.len() > most && may_create_key(command) {
         let message = format!("the key has {} bytes; {most} are allowed", key.len());
         return Err((Code::BadRequest, message));
     }
@@ -58,16 +57,16 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
 }
 
 /// Returns whether a command may create a key. For other commands, a key that is too long is simply absent.
-fn puts_values(command: &Spec) -> bool {
+fn may_create_key(command: &Spec) -> bool {
     matches!(command.id, Id::Rename | Id::RenameNx)
         || command.flags.split(' ').any(|flag| flag == "denyoom")
 }
 
-fn of_store(command: &Spec, key: &[u8]) -> Refusal {
+fn store_key_error(command: &Spec, key: &[u8]) -> Refusal {
     let store = show(key.split(|byte| *byte == b':').next().unwrap_or_default());
     let name = command.name;
     if command.writes {
-        return read_only(name, &store);
+        return store_is_read_only(name, &store);
     }
     if command.group == Group::Objects {
         return wrong_type();
@@ -78,13 +77,15 @@ fn of_store(command: &Spec, key: &[u8]) -> Refusal {
                 "{store} is a store, which has no order of keys; {name} reads tables and join outputs"
             )
         }
-        _ => format!("{store} is a store; ask {name} for keys of stores and keys of tables apart"),
+        _ => format!(
+            "{store} is a store; send {name} separately for keys of stores and for keys of tables"
+        ),
     };
     (Code::BadRequest, message)
 }
 
 /// Returns the error for a write to a store.
-pub(super) fn read_only(command: &str, store: &str) -> Refusal {
+pub(super) fn store_is_read_only(command: &str, store: &str) -> Refusal {
     let message = format!(
         "stores are read-only, {command} is refused; build a version and push it: larder push FILE --store {store}"
     );

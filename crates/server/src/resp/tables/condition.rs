@@ -39,7 +39,7 @@ impl<'a> Condition<'a> {
     }
 
     /// Returns whether the condition compares the value, so that the key must not hold an object.
-    pub fn compares(self) -> bool {
+    pub fn compares_value(self) -> bool {
         !matches!(
             self,
             Condition::Always | Condition::IfAbsent | Condition::IfPresent
@@ -47,7 +47,7 @@ impl<'a> Condition<'a> {
     }
 
     /// Returns whether the condition is met by a key with this text, or with an object.
-    pub fn holds(self, text: Option<&[u8]>, is_object: bool) -> bool {
+    pub fn is_met(self, text: Option<&[u8]>, is_object: bool) -> bool {
         match self {
             Condition::Always => true,
             Condition::IfAbsent => text.is_none() && !is_object,
@@ -70,7 +70,7 @@ fn parse_digest(text: &[u8]) -> Result<u64, Refusal> {
     let digest = std::str::from_utf8(text).ok().filter(|_| is_hex);
     let digest = digest.and_then(|text| u64::from_str_radix(text, 16).ok());
     digest.ok_or_else(|| {
-        let message = "a digest is 16 hexadecimal digits, as DIGEST answers them".to_owned();
+        let message = "a digest is 16 hexadecimal digits, as returned by DIGEST".to_owned();
         (Code::BadRequest, message)
     })
 }

@@ -3,37 +3,37 @@
 use std::collections::HashSet;
 
 use larder_join::Engine;
-use larder_protocol::dump::{DumpError, DumpLimits, Dumped, DumpedField};
+use larder_protocol::dump::{DumpError, DumpLimits, DumpValue, DumpedField};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::hash::Field;
 use larder_space::object::{Document, Hash, Object};
 use larder_types::{VALUE_BYTES_MAX, text_row};
 
-use super::super::objects::{broken, refuse_large};
-use super::super::state::State;
-use super::rows::{get, is_there, put_object, put_text, remove_value, write};
-use super::{number, syntax};
+use super::super::objects::{check_object_size, corrupted_object};
+use super::super::state::ConnectionState;
+use super::rows::{get, key_exists, put_object, put_text, remove_value, write};
+use super::{parse_integer, syntax_error};
 use crate::tables::objects::{OBJECT_BYTES_MAX, read_object};
-use crate::tables::{Refusal, Unanswered};
+use crate::tables::{NoReply, Refusal};
 
-fn bad(message: &str) -> Refusal {
+fn bad_request(message: &str) -> Refusal {
     (Code::BadRequest, message.to_owned())
 }
 
-pub(super) fn dump(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn dump(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let key = request.arg(1);
     let tables = state.tables();
-    let dumped = tables.read(|engine, now| -> Result<Option<Dumped>, Unanswered> {
+    let dumped = tables.read(|engine, now| -> Result<Option<DumpValue>, NoReply> {
         if let Some(object) = read_object(engine, key, now, Object::decode) {
-            return match object.map_err(|_| broken())? {
-                Object::Hash(hash) => Ok(Some(dumped_hash(hash))),
-                Object::Json(document) => Ok(Some(Dumped::Json(document.print()))),
+            return match object.map_err(|_| corrupted_object())? {
+                Object::Hash(hash) => Ok(Some(to_dumped_hash(hash))),
+                Object::Json(document) => Ok(Some(DumpValue::Json(document.print()))),
             };
         }
         let mut text = None;
         get(engine, &text_row(key), now, |value| {
-            text = Some(Dumped::Text(value.to_vec()));
+            text = Some(DumpValue::Text(value.to_vec()));
         })?;
         Ok(text)
     })?;
@@ -44,15 +44,15 @@ pub(super) fn dump(state: &mut State, request: Request<'_>) -> Result<(), Unansw
     let payload = dumped.encode();
     let limits = state.core.clients.limits;
     if !limits.admits(state.output.len(), payload.len()) {
-        return Err(limits.too_long().into());
+        return Err(limits.reply_too_long().into());
     }
     state.encoder().bulk(&payload);
     Ok(())
 }
 
-fn dumped_hash(hash: Hash) -> Dumped {
+fn to_dumped_hash(hash: Hash) -> DumpValue {
     let fields = hash.fields.into_iter();
-    Dumped::Hash(
+    DumpValue::Hash(
         fields
             .map(|field| DumpedField {
                 name: field.name,
@@ -64,39 +64,39 @@ fn dumped_hash(hash: Hash) -> Dumped {
 }
 
 /// The options of RESTORE, with the TTL.
-struct Restoring {
+struct RestoreOptions {
     replaces: bool,
     /// TTL in milliseconds, or with `is_absolute` the expiry time since 1970. 0 means no expiry.
     ttl: u64,
     is_absolute: bool,
 }
 
-impl Restoring {
-    fn parse(request: Request<'_>) -> Result<Restoring, Refusal> {
-        let ttl = u64::try_from(number(request.arg(2))?);
-        let mut restoring = Restoring {
+impl RestoreOptions {
+    fn parse(request: Request<'_>) -> Result<RestoreOptions, Refusal> {
+        let ttl = u64::try_from(parse_integer(request.arg(2))?);
+        let mut options = RestoreOptions {
             replaces: false,
-            ttl: ttl.map_err(|_| bad("Invalid TTL value, must be >= 0"))?,
+            ttl: ttl.map_err(|_| bad_request("Invalid TTL value, must be >= 0"))?,
             is_absolute: false,
         };
         let mut at = 4;
         while let Some(option) = request.get(at) {
             at += 1;
             match option.to_ascii_uppercase().as_slice() {
-                b"REPLACE" => restoring.replaces = true,
-                b"ABSTTL" => restoring.is_absolute = true,
+                b"REPLACE" => options.replaces = true,
+                b"ABSTTL" => options.is_absolute = true,
                 // Accepted, but not stored.
                 b"IDLETIME" | b"FREQ" => {
-                    let value = number(request.get(at).ok_or_else(syntax)?)?;
+                    let value = parse_integer(request.get(at).ok_or_else(syntax_error)?)?;
                     if value < 0 {
-                        return Err(bad("Invalid IDLETIME or FREQ value, must be >= 0"));
+                        return Err(bad_request("Invalid IDLETIME or FREQ value, must be >= 0"));
                     }
                     at += 1;
                 }
-                _ => return Err(syntax()),
+                _ => return Err(syntax_error()),
             }
         }
-        Ok(restoring)
+        Ok(options)
     }
 
     fn deadline(&self, now: u64) -> Option<u64> {
@@ -108,33 +108,35 @@ impl Restoring {
     }
 }
 
-pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn restore(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let key = request.arg(1);
-    let restoring = Restoring::parse(request)?;
+    let options = RestoreOptions::parse(request)?;
     let limits = DumpLimits {
         text_bytes: VALUE_BYTES_MAX as usize,
         object_bytes: OBJECT_BYTES_MAX,
     };
-    let dumped = Dumped::decode(request.arg(3), limits).map_err(|error| bad(&error.to_string()))?;
+    let dumped = DumpValue::decode(request.arg(3), limits)
+        .map_err(|error| bad_request(&error.to_string()))?;
     write(state, |engine, now| {
-        if !restoring.replaces && is_there(engine, key, now)? {
+        if !options.replaces && key_exists(engine, key, now)? {
             let message = "Target key name already exists.".to_owned();
             return Err((Code::KeyExists, message).into());
         }
-        let deadline = restoring.deadline(now);
+        let deadline = options.deadline(now);
         if deadline.is_some_and(|at| at <= now) {
             return Ok(((), remove_value(engine, key, now)?.1));
         }
         let waits_for = match &dumped {
-            Dumped::Text(text) => put_text(engine, key, text, deadline, now)?,
-            Dumped::Hash(fields) => match unexpired(fields, now)? {
+            DumpValue::Text(text) => put_text(engine, key, text, deadline, now)?,
+            DumpValue::Hash(fields) => match unexpired_hash(fields, now)? {
                 hash if hash.fields.is_empty() => remove_value(engine, key, now)?.1,
-                hash => replace_by(engine, key, &Object::Hash(hash), deadline, now)?,
+                hash => replace_with_object(engine, key, &Object::Hash(hash), deadline, now)?,
             },
-            Dumped::Json(text) => {
+            DumpValue::Json(text) => {
                 let document = Document::parse(text);
-                let document = document.map_err(|_| bad(&DumpError::Malformed.to_string()))?;
-                replace_by(engine, key, &Object::Json(document), deadline, now)?
+                let document =
+                    document.map_err(|_| bad_request(&DumpError::Malformed.to_string()))?;
+                replace_with_object(engine, key, &Object::Json(document), deadline, now)?
             }
         };
         Ok(((), waits_for))
@@ -147,10 +149,10 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
 ///
 /// # Errors
 /// Two fields have the same name.
-fn unexpired(fields: &[DumpedField], now: u64) -> Result<Hash, Refusal> {
+fn unexpired_hash(fields: &[DumpedField], now: u64) -> Result<Hash, Refusal> {
     let mut names = HashSet::new();
     if !fields.iter().all(|field| names.insert(&field.name)) {
-        return Err(bad(&DumpError::Malformed.to_string()));
+        return Err(bad_request(&DumpError::Malformed.to_string()));
     }
     let unexpired = fields
         .iter()
@@ -167,14 +169,14 @@ fn unexpired(fields: &[DumpedField], now: u64) -> Result<Hash, Refusal> {
 }
 
 /// Replaces the value of a key with an object.
-fn replace_by(
+fn replace_with_object(
     engine: &mut Engine,
     key: &[u8],
     object: &Object,
     deadline: Option<u64>,
     now: u64,
-) -> Result<Option<u64>, Unanswered> {
+) -> Result<Option<u64>, NoReply> {
     let bytes = object.encode();
-    refuse_large(bytes.len())?;
+    check_object_size(bytes.len())?;
     put_object(engine, key, &bytes, deadline, now)
 }

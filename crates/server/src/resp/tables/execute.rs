@@ -13,24 +13,24 @@ use larder_protocol::errors::Code;
 use super::super::objects;
 use super::super::pending::Work;
 use super::super::spaces;
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use super::super::subject::is_of_table;
 use super::check::check_keys;
-use super::coordinate::SeveralCores;
+use super::coordinate::CoordinatedCommand;
 use super::retry::Retry;
 use super::subscribe::{self, SubscribeJob};
 use super::watch::{self, WatchJob};
 use super::{
-    dump, expire, joins, keys, members, number, range, rankings, reads, rows, scan, scripts,
+    dump, expire, joins, keys, members, parse_integer, range, rankings, reads, rows, scan, scripts,
     strings, transaction,
 };
 use crate::catalog::Snapshot;
-use crate::tables::postgres::take_write;
-use crate::tables::{Admitted, Awaited, Refusal, Unanswered};
+use crate::tables::postgres::parse_write;
+use crate::tables::{AdmitOutcome, NoReply, Refusal, WaitCondition};
 
 /// Executes a command on tables, on the core that owns its rows.
 pub(in crate::resp) fn execute(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Option<Work> {
@@ -53,8 +53,8 @@ pub(in crate::resp) fn execute(
 }
 
 /// As [`execute`], for a command of a transaction over several cores: without splitting it into steps.
-pub(in crate::resp) fn execute_whole(
-    state: &mut State,
+pub(in crate::resp) fn execute_atomically(
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Option<Work> {
@@ -64,22 +64,22 @@ pub(in crate::resp) fn execute_whole(
 /// Executes one command. It must wait if it needs rows of other cores, reads outputs of rows that have expired
 /// elsewhere, or needs too much work for one turn.
 pub(super) fn try_once(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    whole: bool,
+    atomic: bool,
 ) -> Option<Work> {
     if !command.writes()
-        && let Some(awaited) = state.tables().expired_elsewhere()
+        && let Some(awaited) = state.tables().unreflected_expiry()
         && reads_outputs(state, command)
     {
-        return Some(Retry::awaiting(awaited, whole));
+        return Some(Retry::awaiting(awaited, atomic));
     }
-    try_settled(state, snapshot, command, whole)
+    try_settled(state, snapshot, command, atomic)
 }
 
 /// Returns whether a command's reads may include rows computed from rows of other cores.
-fn reads_outputs(state: &State, command: Command<'_>) -> bool {
+fn reads_outputs(state: &ConnectionState, command: Command<'_>) -> bool {
     let tables = state.tables();
     let mut args = command.args().skip(1);
     matches!(command.id(), Id::Scan | Id::Keys)
@@ -89,42 +89,42 @@ fn reads_outputs(state: &State, command: Command<'_>) -> bool {
 
 /// As [`try_once`], after the expired rows have been removed from the outputs.
 pub(super) fn try_settled(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    whole: bool,
+    atomic: bool,
 ) -> Option<Work> {
     let mark = state.output.mark();
     let tables = state.tables();
     let is_of_cluster = state.core.nodes.is_some();
-    let numbered = is_of_cluster.then(|| tables.numbered_changes());
-    let done = if whole {
+    let changes_before = is_of_cluster.then(|| tables.numbered_changes());
+    let done = if atomic {
         execute_now(state, snapshot, command, true)
     } else {
         tables.with_deferred_reads(|| execute_now(state, snapshot, command, false))
     };
     if is_of_cluster && command.writes() {
-        let changed = tables.numbered_changes() - numbered.unwrap_or(0);
+        let changed = tables.numbered_changes() - changes_before.unwrap_or(0);
         // The changes may include rows that have just expired.
-        let is_as_it_was = changed == 0 || changed != command.keys().len() as u64;
-        if is_as_it_was && has_seen(&done) {
-            tables.wait_for_seen(command, &mut state.gate);
+        let is_unchanged = changed == 0 || changed != command.keys().len() as u64;
+        if is_unchanged && reveals_rows(&done) {
+            tables.wait_for_unchanged_rows(command, &mut state.gate);
         }
     } else if is_of_cluster {
-        tables.wait_for_told(command, &mut state.gate);
+        tables.wait_for_sent_changes(command, &mut state.gate);
         // The sources may have changed on other nodes that could not send the changes.
         if done.is_ok() && !tables.is_subscribed() && reads_outputs(state, command) {
             state.output.rewind(mark);
-            return Some(Retry::awaiting(Awaited::Subscribed, whole));
+            return Some(Retry::awaiting(WaitCondition::Subscribed, atomic));
         }
     }
     match done {
         Ok(work) => work,
-        Err(Unanswered::Refused(refusal)) => {
+        Err(NoReply::Refused(refusal)) => {
             state.refuse(refusal);
             None
         }
-        Err(Unanswered::Needs(needs)) => match Retry::for_needs(state, command, needs, whole) {
+        Err(NoReply::Needs(needs)) => match Retry::for_needs(state, command, needs, atomic) {
             Ok(work) => {
                 state.output.rewind(mark);
                 Some(work)
@@ -138,27 +138,27 @@ pub(super) fn try_settled(
 }
 
 /// Returns whether the result of a write reveals the state of rows. It does not if writes are rejected altogether.
-fn has_seen(done: &Result<Option<Work>, Unanswered>) -> bool {
+fn reveals_rows(done: &Result<Option<Work>, NoReply>) -> bool {
     use Code::{ClusterDown, DiskFull, Io, NoReplicas};
     !matches!(
         done,
-        Err(Unanswered::Refused((
+        Err(NoReply::Refused((
             DiskFull | Io | ClusterDown | NoReplicas,
             _
         )))
     )
 }
 
-/// Executes one command; in a transaction (`whole`) without splitting it into steps.
+/// Executes one command; in a transaction (`atomic`) without splitting it into steps.
 pub(super) fn execute_now(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
     let tables = state.tables();
-    let done = tables.executing(command, state.client.id, || {
-        execute_command(state, snapshot, command, whole)
+    let done = tables.with_executing_command(command, state.client.id, || {
+        execute_command(state, snapshot, command, atomic)
     });
     if tables.is_tracking() && done.is_ok() && !command.writes() {
         let keys = command.keys().filter(|key| is_of_table(snapshot, key));
@@ -169,56 +169,56 @@ pub(super) fn execute_now(
 }
 
 fn execute_command(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
     check_keys(snapshot, command)?;
     if command.writes()
         && let Some(postgres) = &state.core.shared.postgres
-        && let Some(job) = take_write(postgres, command, whole)?
+        && let Some(job) = parse_write(postgres, command, atomic)?
     {
         return Ok(Some(Work::Write(job)));
     }
     if state.core.tables.is_replicated()
-        && let Some(work) = admit(state, command, whole)?
+        && let Some(work) = admit(state, command, atomic)?
     {
         return Ok(Some(work));
     }
-    if spaces::is_of_spaces(command) {
-        return match spaces::answer_here(state, command, whole) {
+    if spaces::is_space_command(command) {
+        return match spaces::execute_on_core(state, command, atomic) {
             Some(answered) => Ok(answered.map(|()| None)?),
-            None => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
+            None => Ok(Some(Work::Coordinated(CoordinatedCommand::default()))),
         };
     }
     let (id, request) = (command.id(), command.request);
     match id {
-        Id::Range => return range::range(state, request, whole),
-        Id::RangeDel => return range::remove(state, request, whole),
+        Id::Range => return range::range(state, request, atomic),
+        Id::RangeDel => return range::remove(state, request, atomic),
         // With several cores or nodes, these commands are coordinated from the start.
         Id::FlushDb | Id::FlushAll
             if state.core.shared.tables.cores() == 1
-                && !state.is_of_node
-                && spaces::flush_drops_any(&state.core) =>
+                && !state.executes_part
+                && spaces::must_drop_spaces(&state.core) =>
         {
-            return if whole {
+            return if atomic {
                 range::check_flush(request)?;
-                Err(spaces::no_flush_in_multi(command).into())
+                Err(spaces::flush_in_multi_refusal(command).into())
             } else {
-                Ok(Some(Work::SeveralCores(SeveralCores::default())))
+                Ok(Some(Work::Coordinated(CoordinatedCommand::default())))
             };
         }
-        Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),
+        Id::FlushDb | Id::FlushAll => return range::flush(state, request, atomic),
         Id::RangeCount => range::count(state, request)?,
 
-        Id::SMembers => return members::all(state, request, whole),
+        Id::SMembers => return members::read_all(state, request, atomic),
         Id::SCard => members::count(state, request)?,
         Id::SIsMember => members::contains(state, request, false)?,
         Id::SMIsMember => members::contains(state, request, true)?,
         _ if command.reads_ranking() => rankings::read(state, command)?,
 
-        Id::JoinCreate | Id::JoinDrop => return Ok(joins::define(state, command, whole)?),
+        Id::JoinCreate | Id::JoinDrop => return Ok(joins::define(state, command, atomic)?),
         Id::JoinList => joins::list(state),
         Id::JoinInfo => joins::info(state, request)?,
         Id::JoinExplain => joins::explain(state, request)?,
@@ -227,9 +227,9 @@ fn execute_command(
         Id::Keys => scan::keys(state, request)?,
         Id::RandomKey => scan::random_key(state)?,
 
-        Id::Unsubscribe => subscribe::leave(state, request, false),
-        Id::PUnsubscribe => subscribe::leave(state, request, true),
-        Id::Unwatch => watch::forget(state),
+        Id::Unsubscribe => subscribe::unsubscribe(state, request, false),
+        Id::PUnsubscribe => subscribe::unsubscribe(state, request, true),
+        Id::Unwatch => watch::unwatch(state),
 
         Id::Set => rows::set(state, request)?,
         Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
@@ -239,10 +239,12 @@ fn execute_command(
         Id::DelEx => rows::del_if(state, request)?,
         Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
         Id::Decr => rows::increment(state, request.arg(1), Some(-1))?,
-        Id::IncrBy => rows::increment(state, request.arg(1), Some(number(request.arg(2))?))?,
-        Id::DecrBy => {
-            rows::increment(state, request.arg(1), number(request.arg(2))?.checked_neg())?
-        }
+        Id::IncrBy => rows::increment(state, request.arg(1), Some(parse_integer(request.arg(2))?))?,
+        Id::DecrBy => rows::increment(
+            state,
+            request.arg(1),
+            parse_integer(request.arg(2))?.checked_neg(),
+        )?,
 
         Id::Expire => expire::expire(state, request, "expire", (1000, true))?,
         Id::PExpire => expire::expire(state, request, "pexpire", (1, true))?,
@@ -272,20 +274,27 @@ fn execute_command(
         // Reads of rows that are also commands on stores.
         _ => reads::read(state, command)?,
     }
-    Ok(wait_for_room(state, command, whole))
+    Ok(wait_for_disk(state, command, atomic))
 }
 
-fn wait_for_room(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {
-    let pressed = command.writes() && !state.core.tables.disk_keeps_up();
-    (pressed && !whole).then_some(Work::Room)
+fn wait_for_disk(state: &ConnectionState, command: Command<'_>, atomic: bool) -> Option<Work> {
+    let is_disk_behind = command.writes() && !state.core.tables.disk_keeps_up();
+    (is_disk_behind && !atomic).then_some(Work::Backpressure)
 }
 
 /// Checks whether a command on replicated rows may be executed, and returns what it must wait for first.
-fn admit(state: &mut State, command: Command<'_>, whole: bool) -> Result<Option<Work>, Refusal> {
+fn admit(
+    state: &mut ConnectionState,
+    command: Command<'_>,
+    atomic: bool,
+) -> Result<Option<Work>, Refusal> {
     let tables = state.tables();
     let progress = tables.replication_progress();
-    Ok(match tables.admit(command, &mut state.gate, whole)? {
-        Admitted::Now => None,
-        Admitted::Later => Some(Retry::awaiting(Awaited::Replicas { progress }, whole)),
+    Ok(match tables.admit(command, &mut state.gate, atomic)? {
+        AdmitOutcome::Now => None,
+        AdmitOutcome::Later => Some(Retry::awaiting(
+            WaitCondition::Replicas { progress },
+            atomic,
+        )),
     })
 }

@@ -4,24 +4,24 @@ use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::state::State;
-use super::reads::{Found, get_among};
+use super::super::state::ConnectionState;
+use super::reads::{RowLookup, get_lenient};
 use super::rows::write;
-use super::{number, syntax};
+use super::{parse_integer, syntax_error};
 use crate::error::show;
-use crate::tables::objects::row_of;
-use crate::tables::{Refusal, Unanswered, refusal};
+use crate::tables::objects::find_row;
+use crate::tables::{NoReply, Refusal, refusal};
 
 /// A time, its unit in milliseconds, and whether it is relative to now instead of 1970.
-pub(in crate::resp) type Expiry = (i64, i64, bool);
+pub(in crate::resp) type ExpirySpec = (i64, i64, bool);
 
 /// Returns the meaning of EX, PX, EXAT and PXAT.
-pub(in crate::resp) fn expiry(option: &[u8], time: i64) -> Expiry {
+pub(in crate::resp) fn expiry(option: &[u8], time: i64) -> ExpirySpec {
     let unit = if option[0] == b'P' { 1 } else { 1000 };
     (time, unit, !option.ends_with(b"AT"))
 }
 
-pub(super) fn positive(expiry: Expiry, command: &str) -> Result<Expiry, Refusal> {
+pub(super) fn ensure_positive(expiry: ExpirySpec, command: &str) -> Result<ExpirySpec, Refusal> {
     match expiry.0 {
         1.. => Ok(expiry),
         _ => Err(invalid_expire(command)),
@@ -38,7 +38,7 @@ fn invalid_expire(command: &str) -> Refusal {
 /// # Errors
 /// The time overflows.
 pub(in crate::resp) fn deadline(
-    (time, unit, from_now): Expiry,
+    (time, unit, from_now): ExpirySpec,
     now: u64,
     command: &str,
 ) -> Result<u64, Refusal> {
@@ -52,47 +52,47 @@ pub(in crate::resp) fn deadline(
 
 /// The option KEEPTTL, EX, PX, EXAT or PXAT of a command that writes a text.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lifetime<'a> {
+pub(super) enum TtlOption<'a> {
     /// No such option: the text has no TTL.
     #[default]
     Forever,
-    Kept,
+    KeepTtl,
     /// The option and its unparsed time.
     Timed(&'static [u8], &'a [u8]),
 }
 
-/// A [`Lifetime`] whose time has been validated.
+/// A [`TtlOption`] whose time has been validated.
 #[derive(Clone, Copy)]
-pub(super) enum Times {
+pub(super) enum Ttl {
     Forever,
-    Kept,
-    Until(Expiry),
+    KeepTtl,
+    Until(ExpirySpec),
 }
 
-impl<'a> Lifetime<'a> {
+impl<'a> TtlOption<'a> {
     /// Parses an option, in upper case, and returns whether it is one of these. As in Redis, the same option may be
     /// repeated.
     ///
     /// # Errors
     /// Another of these options was given before, or the time is missing.
-    pub fn take(
+    pub fn parse_option(
         &mut self,
         word: &[u8],
         time: impl FnOnce() -> Result<&'a [u8], Refusal>,
     ) -> Result<bool, Refusal> {
         const TIMED: [&[u8]; 4] = [b"EX", b"PX", b"EXAT", b"PXAT"];
         let new = match TIMED.iter().find(|option| **option == word) {
-            _ if word == b"KEEPTTL" => Lifetime::Kept,
-            Some(option) => Lifetime::Timed(option, time()?),
+            _ if word == b"KEEPTTL" => TtlOption::KeepTtl,
+            Some(option) => TtlOption::Timed(option, time()?),
             None => return Ok(false),
         };
         let is_same = match (*self, new) {
-            (Lifetime::Forever, _) | (Lifetime::Kept, Lifetime::Kept) => true,
-            (Lifetime::Timed(before, _), Lifetime::Timed(option, _)) => before == option,
+            (TtlOption::Forever, _) | (TtlOption::KeepTtl, TtlOption::KeepTtl) => true,
+            (TtlOption::Timed(before, _), TtlOption::Timed(option, _)) => before == option,
             _ => false,
         };
         if !is_same {
-            return Err(syntax());
+            return Err(syntax_error());
         }
         *self = new;
         Ok(true)
@@ -100,18 +100,19 @@ impl<'a> Lifetime<'a> {
 
     /// # Errors
     /// The time is not a positive integer.
-    pub fn times(self, command: &str) -> Result<Times, Refusal> {
+    pub fn validate(self, command: &str) -> Result<Ttl, Refusal> {
         Ok(match self {
-            Lifetime::Forever => Times::Forever,
-            Lifetime::Kept => Times::Kept,
-            Lifetime::Timed(option, time) => {
-                Times::Until(positive(expiry(option, number(time)?), command)?)
-            }
+            TtlOption::Forever => Ttl::Forever,
+            TtlOption::KeepTtl => Ttl::KeepTtl,
+            TtlOption::Timed(option, time) => Ttl::Until(ensure_positive(
+                expiry(option, parse_integer(time)?),
+                command,
+            )?),
         })
     }
 }
 
-impl Times {
+impl Ttl {
     /// Returns the expiry time of a text that is put now. With KEEPTTL, it is that of the key's current value.
     ///
     /// # Errors
@@ -124,12 +125,12 @@ impl Times {
         command: &str,
     ) -> Result<Option<u64>, Refusal> {
         Ok(match self {
-            Times::Forever => None,
-            Times::Kept => {
-                let row = row_of(engine, key, now);
+            Ttl::Forever => None,
+            Ttl::KeepTtl => {
+                let row = find_row(engine, key, now);
                 engine.expires_at(&row, now)
             }
-            Times::Until(expiry) => Some(deadline(expiry, now, command)?),
+            Ttl::Until(expiry) => Some(deadline(expiry, now, command)?),
         })
     }
 }
@@ -169,7 +170,7 @@ impl ExpireOptions {
     }
 
     /// Returns whether the expiry time `before` of a row may be changed to `at`.
-    fn hold(&self, before: Option<u64>, at: u64) -> bool {
+    fn allows(&self, before: Option<u64>, at: u64) -> bool {
         !(self.if_none && before.is_some()
             || self.if_any && before.is_none()
             || self.if_later && before.is_none_or(|before| at <= before)
@@ -179,18 +180,18 @@ impl ExpireOptions {
 
 /// Executes EXPIRE and similar. `unit` is in milliseconds; the time is relative to now if `from_now`, else to 1970.
 pub(super) fn expire(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
     command: &str,
     (unit, from_now): (i64, bool),
-) -> Result<(), Unanswered> {
+) -> Result<(), NoReply> {
     let key = request.arg(1);
     let options = ExpireOptions::parse(request)?;
-    let time = number(request.arg(2))?;
-    let set = write(state, |engine, now| {
+    let time = parse_integer(request.arg(2))?;
+    let is_set = write(state, |engine, now| {
         let at = deadline((time, unit, from_now), now, command)?;
-        let key = &*row_of(engine, key, now);
-        if !options.hold(engine.expires_at(key, now), at) {
+        let key = &*find_row(engine, key, now);
+        if !options.allows(engine.expires_at(key, now), at) {
             return Ok((false, None));
         }
         if at <= now {
@@ -199,51 +200,55 @@ pub(super) fn expire(
         }
         Ok((engine.expire(key, Some(at), now).map_err(refusal)?, None))
     })?;
-    state.encoder().count(u64::from(set));
+    state.encoder().count(u64::from(is_set));
     Ok(())
 }
 
 /// Executes TTL and PTTL. `unit` is the unit of the reply, in milliseconds.
-pub(super) fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Unanswered> {
+pub(super) fn ttl(state: &mut ConnectionState, key: &[u8], unit: u64) -> Result<(), NoReply> {
     // Rounded as in Redis.
-    answer_time(state, key, |at, now| {
+    encode_expiry(state, key, |at, now| {
         (at.saturating_sub(now) + unit / 2) / unit
     })
 }
 
-pub(super) fn expire_time(state: &mut State, key: &[u8], unit: u64) -> Result<(), Unanswered> {
-    answer_time(state, key, |at, _| (at + unit / 2) / unit)
+pub(super) fn expire_time(
+    state: &mut ConnectionState,
+    key: &[u8],
+    unit: u64,
+) -> Result<(), NoReply> {
+    encode_expiry(state, key, |at, _| (at + unit / 2) / unit)
 }
 
-/// Appends a row's expiry time as formatted by `shown`, -1 if the row has no TTL, or -2 if it does not exist.
-fn answer_time(
-    state: &mut State,
+/// Appends a row's expiry time as formatted by `format`, -1 if the row has no TTL, or -2 if it does not exist.
+fn encode_expiry(
+    state: &mut ConnectionState,
     key: &[u8],
-    shown: impl FnOnce(u64, u64) -> u64,
-) -> Result<(), Unanswered> {
+    format: impl FnOnce(u64, u64) -> u64,
+) -> Result<(), NoReply> {
     let tables = state.tables();
-    let time = tables.read(|engine, now| -> Result<i64, Unanswered> {
-        let key = &*row_of(engine, key, now);
+    let time = tables.read(|engine, now| -> Result<i64, NoReply> {
+        let key = &*find_row(engine, key, now);
         if let Some(at) = engine.expires_at(key, now) {
-            return Ok(shown(at, now) as i64);
+            return Ok(format(at, now) as i64);
         }
-        Ok(match get_among(engine, key, now, |_| {})? {
-            Found::Row => -1,
-            Found::Nothing | Found::NoValue => -2,
+        Ok(match get_lenient(engine, key, now, |_| {})? {
+            RowLookup::Present => -1,
+            RowLookup::Absent | RowLookup::NoValue => -2,
         })
     })?;
     state.encoder().integer(time);
     Ok(())
 }
 
-pub(super) fn persist(state: &mut State, key: &[u8]) -> Result<(), Unanswered> {
+pub(super) fn persist(state: &mut ConnectionState, key: &[u8]) -> Result<(), NoReply> {
     let persisted = write(state, |engine, now| {
-        let key = &*row_of(engine, key, now);
-        let was = engine.expires_at(key, now).is_some();
-        if was {
+        let key = &*find_row(engine, key, now);
+        let had_ttl = engine.expires_at(key, now).is_some();
+        if had_ttl {
             engine.expire(key, None, now).map_err(refusal)?;
         }
-        Ok((was, None))
+        Ok((had_ttl, None))
     })?;
     state.encoder().count(u64::from(persisted));
     Ok(())

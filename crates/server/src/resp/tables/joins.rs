@@ -1,15 +1,15 @@
 //! `JOIN.*`: the commands that declare and describe joins.
 
-use larder_join::{Admitted, IfDefined, IfRead, JoinInfo};
+use larder_join::{CreateBehavior, DefinitionEffect, DropBehavior, JoinInfo};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
 
 use super::super::pending::Work;
-use super::super::state::State;
-use super::syntax;
-use crate::tables::{Gate, Refusal, Tables, Unanswered, refusal};
+use super::super::state::ConnectionState;
+use super::syntax_error;
+use crate::tables::{Gate, NoReply, Refusal, Tables, refusal};
 
 /// A change of the joins.
 #[derive(Debug, Clone)]
@@ -17,11 +17,11 @@ pub(crate) enum JoinChange {
     Create {
         name: String,
         definition: String,
-        if_defined: IfDefined,
+        if_defined: CreateBehavior,
     },
     Drop {
         name: String,
-        if_read: IfRead,
+        if_read: DropBehavior,
     },
 }
 
@@ -37,30 +37,30 @@ pub(crate) enum Effect {
 
 impl JoinChange {
     /// Parses a JOIN.CREATE or JOIN.DROP.
-    pub fn of(command: Command<'_>) -> Result<JoinChange, Refusal> {
+    pub fn parse(command: Command<'_>) -> Result<JoinChange, Refusal> {
         let request = command.request;
-        let name = text(request.arg(1))?.to_owned();
+        let name = parse_text(request.arg(1))?.to_owned();
         if command.id() == Id::JoinDrop {
             let if_read = match request.get(2) {
-                None => IfRead::Refuse,
+                None => DropBehavior::Refuse,
                 Some(word) if word.eq_ignore_ascii_case(b"CASCADE") && request.len() == 3 => {
-                    IfRead::Cascade
+                    DropBehavior::Cascade
                 }
-                Some(_) => return Err(syntax()),
+                Some(_) => return Err(syntax_error()),
             };
             return Ok(JoinChange::Drop { name, if_read });
         }
         // A definition without quotes arrives as several arguments.
         let words: Vec<&[u8]> = request.args().skip(2).collect();
         let words = words.join(&b' ');
-        let words = text(&words)?;
-        let (if_defined, definition) = if let Some(definition) = after_words(words, "IF NOT EXISTS")
+        let words = parse_text(&words)?;
+        let (if_defined, definition) = if let Some(definition) = strip_words(words, "IF NOT EXISTS")
         {
-            (IfDefined::Keep, definition)
-        } else if let Some(definition) = after_words(words, "OR REPLACE") {
-            (IfDefined::Replace, definition)
+            (CreateBehavior::Keep, definition)
+        } else if let Some(definition) = strip_words(words, "OR REPLACE") {
+            (CreateBehavior::Replace, definition)
         } else {
-            (IfDefined::Refuse, words)
+            (CreateBehavior::Refuse, words)
         };
         Ok(JoinChange::Create {
             name,
@@ -75,7 +75,7 @@ impl JoinChange {
         }
     }
 
-    /// Checks whether the change can be made, and returns its effect.
+    /// Checks whether the change can be applied, and returns its effect.
     ///
     /// # Errors
     /// The position and cause of an error in the definition, or why the join cannot be dropped.
@@ -88,11 +88,11 @@ impl JoinChange {
             } => {
                 check_name(name)?;
                 let admitted =
-                    tables.read(|engine, _| engine.admits(name, definition, *if_defined));
+                    tables.read(|engine, _| engine.check_definition(name, definition, *if_defined));
                 match admitted {
-                    Ok(Admitted::Unchanged) => Ok(Effect::Nothing),
-                    Ok(Admitted::New) => Ok(Effect::Adds),
-                    Ok(Admitted::Replaced) => Ok(Effect::Removes(vec![name.clone()])),
+                    Ok(DefinitionEffect::Unchanged) => Ok(Effect::Nothing),
+                    Ok(DefinitionEffect::New) => Ok(Effect::Adds),
+                    Ok(DefinitionEffect::Replaced) => Ok(Effect::Removes(vec![name.clone()])),
                     Err(error) => Err((Code::BadRequest, error.to_string())),
                 }
             }
@@ -103,15 +103,15 @@ impl JoinChange {
         }
     }
 
-    /// Makes the change on one core, atomically.
+    /// Applies the change on one core, atomically.
     ///
     /// # Errors
     /// As [`JoinChange::check`].
-    pub fn make(&self, tables: &Tables, gate: &mut Gate) -> Result<(), Refusal> {
+    pub fn apply(&self, tables: &Tables, gate: &mut Gate) -> Result<(), Refusal> {
         if let JoinChange::Create { name, .. } = self {
             check_name(name)?;
         }
-        let made = tables.write(gate, |engine, now| {
+        let applied = tables.write(gate, |engine, now| {
             match self {
                 JoinChange::Create {
                     name,
@@ -130,31 +130,31 @@ impl JoinChange {
             }
             Ok(((), None))
         });
-        made.map_err(Unanswered::refusal)
+        applied.map_err(NoReply::refusal)
     }
 }
 
 /// Returns the text after a prefix of words, which is compared case-insensitively.
-fn after_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
+fn strip_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     let (before, after) = text.split_at_checked(words.len())?;
-    let is_it = before.eq_ignore_ascii_case(words) && after.starts_with(' ');
-    is_it.then(|| after.trim_start())
+    let has_words = before.eq_ignore_ascii_case(words) && after.starts_with(' ');
+    has_words.then(|| after.trim_start())
 }
 
 /// Declares or drops a join. If a join is removed, the rows computed from its output are dropped first, a limited
 /// number per step.
 pub(super) fn define(
-    state: &mut State,
+    state: &mut ConnectionState,
     command: Command<'_>,
-    whole: bool,
+    atomic: bool,
 ) -> Result<Option<Work>, Refusal> {
-    let change = JoinChange::of(command)?;
+    let change = JoinChange::parse(command)?;
     let tables = state.tables();
-    let is_prepared = whole || !matches!(change.check(&tables)?, Effect::Removes(_));
-    if !is_prepared && !tables.prepare_drop_once(change.name()) {
+    let is_prepared = atomic || !matches!(change.check(&tables)?, Effect::Removes(_));
+    if !is_prepared && !tables.prepare_drop_step(change.name()) {
         return Ok(Some(Work::Define(DefineJob { change })));
     }
-    change.make(&tables, &mut state.gate)?;
+    change.apply(&tables, &mut state.gate)?;
     state.encoder().ok();
     Ok(None)
 }
@@ -165,17 +165,17 @@ pub(in crate::resp) struct DefineJob {
 }
 
 impl DefineJob {
-    pub async fn run(&self, state: &mut State) {
+    pub async fn run(&self, state: &mut ConnectionState) {
         state.tables().prepare_drop(self.change.name()).await;
         let tables = state.tables();
-        match self.change.make(&tables, &mut state.gate) {
+        match self.change.apply(&tables, &mut state.gate) {
             Ok(()) => state.encoder().ok(),
             Err(refusal) => state.refuse(refusal),
         }
     }
 }
 
-pub(super) fn list(state: &mut State) {
+pub(super) fn list(state: &mut ConnectionState) {
     let joins = state.tables().read(|engine, _| engine.list());
     let mut encoder = state.encoder();
     encoder.map(joins.len());
@@ -185,26 +185,26 @@ pub(super) fn list(state: &mut State) {
     }
 }
 
-pub(super) fn info(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
-    let (tables, name) = (state.tables(), text(request.arg(1))?);
+pub(super) fn info(state: &mut ConnectionState, request: Request<'_>) -> Result<(), Refusal> {
+    let (tables, name) = (state.tables(), parse_text(request.arg(1))?);
     let join = tables.read(|engine, _| engine.info(name));
-    describe(&mut state.encoder(), &join.map_err(refusal)?);
+    encode_join(&mut state.encoder(), &join.map_err(refusal)?);
     Ok(())
 }
 
-pub(super) fn explain(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn explain(state: &mut ConnectionState, request: Request<'_>) -> Result<(), Refusal> {
     let range = match request.len() {
         2 => None,
         4 => Some((request.arg(2), request.arg(3))),
-        _ => return Err(syntax()),
+        _ => return Err(syntax_error()),
     };
-    let (tables, name) = (state.tables(), text(request.arg(1))?);
+    let (tables, name) = (state.tables(), parse_text(request.arg(1))?);
     let explained = tables.read(|engine, _| engine.explain(name, range));
     state.encoder().verbatim(&explained.map_err(refusal)?);
     Ok(())
 }
 
-pub(super) fn describe(encoder: &mut Encoder<'_>, join: &JoinInfo) {
+pub(super) fn encode_join(encoder: &mut Encoder<'_>, join: &JoinInfo) {
     let counts = [
         ("rows", join.rows),
         ("ranges", join.ranges as u64),
@@ -225,11 +225,11 @@ pub(super) fn describe(encoder: &mut Encoder<'_>, join: &JoinInfo) {
     }
 }
 
-pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
+pub(super) fn parse_text(bytes: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(bytes).map_err(|_| {
         (
             Code::BadRequest,
-            "joins are named and defined in UTF-8".to_owned(),
+            "the name and the definition of a join must be UTF-8 text".to_owned(),
         )
     })
 }

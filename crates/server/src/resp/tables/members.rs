@@ -8,18 +8,18 @@ use larder_protocol::resp::Request;
 use larder_types::is_plain;
 
 use super::super::pending::Work;
-use super::super::state::State;
-use super::range::{self, Asked, Form, successor};
+use super::super::state::ConnectionState;
+use super::range::{self, Form, RangeQuery, successor};
 use super::rows::get;
 use crate::error::show;
-use crate::tables::{Refusal, Unanswered, complete};
+use crate::tables::{NoReply, Refusal, require_done};
 
 /// Returns the prefix of the keys of a set's rows.
 fn prefix(key: &[u8]) -> Result<Vec<u8>, Refusal> {
     let separator = key.iter().find(|byte| matches!(byte, b'|' | b':'));
     let separator = separator.filter(|_| !is_plain(key)).ok_or_else(|| {
         let message = format!(
-            "{} names no rows of a table: the members of team|red are the rows team|red|ann, team|red|bob",
+            "{} is not the key of a set: the members of team|red are the rows team|red|ann and team|red|bob",
             show(key)
         );
         (Code::BadRequest, message)
@@ -27,46 +27,46 @@ fn prefix(key: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok([key, &[*separator]].concat())
 }
 
-pub(super) fn all(
-    state: &mut State,
+pub(super) fn read_all(
+    state: &mut ConnectionState,
     request: Request<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
     let prefix = prefix(request.arg(1))?;
-    let asked = Asked {
+    let query = RangeQuery {
         form: Form::Members(prefix.len()),
         hi: successor(&prefix).into(),
         lo: prefix.into(),
         left: u64::MAX,
         reverse: false,
     };
-    range::read(state, &asked, whole)
+    range::read(state, &query, atomic)
 }
 
-pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn count(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let prefix = prefix(request.arg(1))?;
     let tables = state.tables();
     let counted = tables.read(|engine, now| engine.count(&prefix, &successor(&prefix), now));
-    let count = complete(counted)?;
+    let count = require_done(counted)?;
     state.encoder().count(count);
     Ok(())
 }
 
-/// Appends whether the members exist: as an integer, or for `several` as an array.
+/// Appends whether the members exist: as an integer, or for `as_array` as an array.
 pub(super) fn contains(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
-    several: bool,
-) -> Result<(), Unanswered> {
+    as_array: bool,
+) -> Result<(), NoReply> {
     let prefix = prefix(request.arg(1))?;
     let tables = state.tables();
-    let found = tables.read(|engine, now| -> Result<Vec<bool>, Unanswered> {
+    let found = tables.read(|engine, now| -> Result<Vec<bool>, NoReply> {
         let members = request.args().skip(2);
         let rows = members.map(|member| [&prefix[..], member].concat());
         rows.map(|row| get(engine, &row, now, |_| {})).collect()
     })?;
     let mut encoder = state.encoder();
-    if several {
+    if as_array {
         encoder.array(found.len());
     }
     found

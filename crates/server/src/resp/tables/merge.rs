@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use larder_join::{Error, Limits, Reading};
+use larder_join::{Error, Limits, RangeReader};
 use larder_protocol::commands::Command;
 use larder_protocol::errors::{Code, ROWS};
 use larder_protocol::resp::Proto;
@@ -19,14 +19,15 @@ use tokio::time::Instant;
 
 use super::super::core::Core;
 use super::super::incoming::Incoming;
-use super::super::nodes::{Target, Wanted};
+use super::super::nodes::{BatchTarget, RoutedBatch};
 use super::coordinate::{
-    PAUSED_MAX, Patience, TRIES_MAX, gone, in_time, places_awaited, wait_for_change,
+    ATTEMPTS_MAX, PAUSED_MAX, RetryLimit, core_stopped, until_deadline, wait_for_change,
+    wait_for_node_places,
 };
-use super::range::Asked;
+use super::range::RangeQuery;
 use crate::clients::Client;
 use crate::tables::{
-    Paused, Refusal, Tables, TablesHandle, Unanswered, complete, refusal, stopping,
+    NoReply, PausedCores, Refusal, Tables, TablesHandle, refusal, require_done, stopping,
 };
 
 const CHUNK_ROWS: u64 = 512;
@@ -37,7 +38,7 @@ const CHUNKS_MAX: usize = 2;
 type Row = (Vec<u8>, Vec<u8>);
 
 /// A message of a core: first the number of its rows and its epochs, then the rows.
-enum Piece {
+enum MergePiece {
     Count {
         rows: u64,
         /// The epochs of the core's transactions and of its ownership.
@@ -50,35 +51,39 @@ enum Piece {
 }
 
 /// Forwards the rows of a node's reply to RANGE, as the merge consumes them.
-async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender<Piece>) {
+async fn forward_rows(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender<MergePiece>) {
     let mut bytes = Vec::new();
     let head = loop {
         let Some(is_last) = incoming.next(&mut bytes).await else {
-            let why = incoming.not_done().map(str::to_owned);
-            let piece = why.map_or_else(|| Piece::Refused(lost()), Piece::NotDone);
+            let why = incoming.rejection().map(str::to_owned);
+            let piece = why.map_or_else(|| MergePiece::Refused(rows_lost()), MergePiece::NotDone);
             return drop(pieces.send(piece).await);
         };
         match Token::first(&bytes) {
             Some((Token::Array(count), size)) => break Ok((count, size)),
-            Some((Token::Error(text), _)) => break Err(refusal_of(text)),
-            _ if is_last => break Err(lost()),
+            Some((Token::Error(text), _)) => break Err(parse_error_reply(text)),
+            _ if is_last => break Err(rows_lost()),
             _ => {}
         }
     };
     let (elements, mut at) = match head {
         Ok(head) => head,
         // Here and below, an error means that the receiver is gone.
-        Err(refusal) => return drop(pieces.send(Piece::Refused(refusal)).await),
+        Err(refusal) => return drop(pieces.send(MergePiece::Refused(refusal)).await),
     };
     let mut left = if keys_only { elements } else { elements / 2 };
     let (rows, epoch) = (left as u64, (0, 0));
-    if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
+    if pieces
+        .send(MergePiece::Count { rows, epoch })
+        .await
+        .is_err()
+    {
         return;
     }
     while left > 0 {
         let mut rows = VecDeque::new();
         while left > 0
-            && let Some((row, size)) = row_in(&bytes[at..], keys_only)
+            && let Some((row, size)) = decode_row(&bytes[at..], keys_only)
         {
             rows.push_back(row);
             at += size;
@@ -86,20 +91,20 @@ async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender
         }
         bytes.drain(..at);
         at = 0;
-        if !rows.is_empty() && pieces.send(Piece::Rows(rows)).await.is_err() {
+        if !rows.is_empty() && pieces.send(MergePiece::Rows(rows)).await.is_err() {
             return;
         }
         if left > 0 {
             match incoming.next(&mut bytes).await {
                 Some(_) => {}
-                None => return drop(pieces.send(Piece::Refused(lost())).await),
+                None => return drop(pieces.send(MergePiece::Refused(rows_lost())).await),
             }
         }
     }
 }
 
 /// Returns the first row in `bytes` and its encoded size, if the row is complete.
-fn row_in(bytes: &[u8], keys_only: bool) -> Option<(Row, usize)> {
+fn decode_row(bytes: &[u8], keys_only: bool) -> Option<(Row, usize)> {
     let (Token::Bulk(key), size) = Token::first(bytes)? else {
         return None;
     };
@@ -113,7 +118,7 @@ fn row_in(bytes: &[u8], keys_only: bool) -> Option<(Row, usize)> {
 }
 
 /// Decodes the error reply of another node.
-fn refusal_of(text: &[u8]) -> Refusal {
+fn parse_error_reply(text: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(text);
     let (word, message) = text.split_once(' ').unwrap_or(("", &text));
     let row = ROWS.iter().find(|row| row.resp_prefix == word);
@@ -124,48 +129,52 @@ fn refusal_of(text: &[u8]) -> Refusal {
 }
 
 /// Starts to read a core's part, and returns the number of its rows.
-fn hold(tables: &Tables, asked: &Asked<'_>) -> Result<(Reading, u64), Unanswered> {
+fn open_part(tables: &Tables, query: &RangeQuery<'_>) -> Result<(RangeReader, u64), NoReply> {
     tables.read(|engine, now| {
-        let (lo, hi) = (&asked.lo, &asked.hi);
-        let count = complete(engine.count(lo, hi, now))?;
+        let (lo, hi) = (&query.lo, &query.hi);
+        let count = require_done(engine.count(lo, hi, now))?;
         let limits = Limits {
-            limit: Some(asked.left),
-            reverse: asked.reverse,
-            keys_only: asked.keys_only(),
-            in_all: None,
+            limit: Some(query.left),
+            reverse: query.reverse,
+            keys_only: query.keys_only(),
+            total_limit: None,
         };
-        let reading = complete(engine.open_range(lo, hi, limits, now))?;
-        Ok((reading, count.min(asked.left)))
+        let reading = require_done(engine.open_range(lo, hi, limits, now))?;
+        Ok((reading, count.min(query.left)))
     })
 }
 
 /// Sends a core's part, as the merge consumes it.
-async fn send(
+async fn send_part(
     tables: Rc<Tables>,
-    asked: Asked<'static>,
+    query: RangeQuery<'static>,
     epoch_of_map: u64,
     counted: Arc<AtomicUsize>,
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<MergePiece>,
 ) {
     // A row that moves during the read is then in the part of at least one core or node.
     let is_owner = tables.ensure_owner_since(epoch_of_map);
-    let held = is_owner.map_err(Unanswered::from);
-    let (mut reading, rows) = match held.and_then(|()| hold(&tables, &asked)) {
-        Ok(held) => held,
+    let admitted = is_owner.map_err(NoReply::from);
+    let (mut reading, rows) = match admitted.and_then(|()| open_part(&tables, &query)) {
+        Ok(opened) => opened,
         Err(why) => {
             // Here and below, an error means that the receiver is gone.
-            let _ = pieces.send(Piece::Refused(why.refusal())).await;
+            let _ = pieces.send(MergePiece::Refused(why.refusal())).await;
             return;
         }
     };
     reading.charge(&counted);
-    let epoch = (tables.epoch(), tables.owners_since());
+    let epoch = (tables.epoch(), tables.ownership_epoch());
     if let Err(refusal) = tables.wait_until_committed().await {
-        let _ = pieces.send(Piece::Refused(refusal)).await;
+        let _ = pieces.send(MergePiece::Refused(refusal)).await;
         return;
     }
     let mut left = rows;
-    if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
+    if pieces
+        .send(MergePiece::Count { rows, epoch })
+        .await
+        .is_err()
+    {
         return;
     }
     while left > 0 {
@@ -185,26 +194,26 @@ async fn send(
             })
         });
         if reading.is_lost() {
-            return permit.send(Piece::Refused(refusal(Error::AnswerLost)));
+            return permit.send(MergePiece::Refused(refusal(Error::SnapshotTooOld)));
         }
         if rows.is_empty() {
             return;
         }
         left -= rows.len() as u64;
-        permit.send(Piece::Rows(rows));
+        permit.send(MergePiece::Rows(rows));
         tokio::task::yield_now().await;
     }
 }
 
 /// Merges the rows of all cores in key order.
 pub(in crate::resp) struct Merge {
-    sources: Vec<Source>,
+    sources: Vec<MergeSource>,
     reverse: bool,
     pub left: u64,
 }
 
-struct Source {
-    pieces: mpsc::Receiver<Piece>,
+struct MergeSource {
+    pieces: mpsc::Receiver<MergePiece>,
     rows: VecDeque<Row>,
     left: u64,
 }
@@ -218,78 +227,78 @@ impl Merge {
     /// The ownership has changed since that map, or a core rejects the read.
     pub async fn begin(
         handle: &Arc<TablesHandle>,
-        asked: &Asked<'_>,
+        query: &RangeQuery<'_>,
         epoch: u64,
         pause: Option<(u64, Option<Instant>)>,
         client: &Client,
     ) -> Result<Merge, Refusal> {
-        for _ in 0..TRIES_MAX {
-            let begun = Merge::try_to_begin(handle, asked, epoch, pause, client);
+        for _ in 0..ATTEMPTS_MAX {
+            let begun = Merge::try_begin(handle, query, epoch, pause, client);
             if let Some(merge) = begun.await? {
                 return Ok(merge);
             }
         }
-        let paused = Paused::all(handle).await.map_err(stopping)?;
+        let paused = PausedCores::pause_all(handle).await.map_err(stopping)?;
         let pause = (paused.ticket, Some(Instant::now() + PAUSED_MAX));
-        let begun = Merge::try_to_begin(handle, asked, epoch, Some(pause), client).await;
-        paused.end_reading();
-        begun?.ok_or_else(gone)
+        let begun = Merge::try_begin(handle, query, epoch, Some(pause), client).await;
+        paused.resume_after_reads();
+        begun?.ok_or_else(core_stopped)
     }
 
     /// Starts the reads on all nodes.
     pub async fn over_nodes(
         core: &Rc<Core>,
         command: Command<'_>,
-        asked: &Asked<'_>,
+        query: &RangeQuery<'_>,
         client: &Arc<Client>,
     ) -> Result<Merge, Refusal> {
-        let mut patience = Patience::new(core);
+        let mut retry_limit = RetryLimit::new(core);
         loop {
-            let places = places_awaited(core, &mut patience).await?;
-            let epoch = core.tables.epoch_of_map();
+            let places = wait_for_node_places(core, &mut retry_limit).await?;
+            let epoch = core.tables.map_epoch();
             let mut sources = Vec::new();
             for place in places {
-                let mut wanted = Wanted::of(command.into(), Proto::Resp2, client);
-                wanted.target = Target::Part(place);
-                let incoming = Incoming::routed(core, Some(place), wanted);
+                let mut routed = RoutedBatch::of(command.into(), Proto::Resp2, client);
+                routed.target = BatchTarget::Part(place);
+                let incoming = Incoming::request_owner(core, Some(place), routed);
                 let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
-                tokio::task::spawn_local(hand_over(incoming, asked.keys_only(), sender));
-                sources.push(Source {
+                tokio::task::spawn_local(forward_rows(incoming, query.keys_only(), sender));
+                sources.push(MergeSource {
                     pieces,
                     rows: VecDeque::new(),
                     left: 0,
                 });
             }
-            let (mut left, mut not_done) = (0, None);
+            let (mut left, mut failure) = (0, None);
             for source in &mut sources {
                 match source.pieces.recv().await {
-                    Some(Piece::Count { rows, .. }) => source.left = rows,
-                    Some(Piece::NotDone(why)) => not_done = Some(why),
+                    Some(MergePiece::Count { rows, .. }) => source.left = rows,
+                    Some(MergePiece::NotDone(why)) => failure = Some(why),
                     // No part of the reply has been sent to the client yet, so the read can be retried.
-                    Some(Piece::Refused((Code::TryAgain, why))) => not_done = Some(why),
-                    Some(Piece::Refused(refused)) => return Err(refused),
-                    _ => return Err(lost()),
+                    Some(MergePiece::Refused((Code::TryAgain, why))) => failure = Some(why),
+                    Some(MergePiece::Refused(refused)) => return Err(refused),
+                    _ => return Err(rows_lost()),
                 }
                 left += source.left;
             }
-            let Some(why) = not_done else {
+            let Some(why) = failure else {
                 return Ok(Merge {
                     sources,
-                    reverse: asked.reverse,
-                    left: left.min(asked.left),
+                    reverse: query.reverse,
+                    left: left.min(query.left),
                 });
             };
-            if patience.is_over(core) {
-                return Err(patience.refusal(&why));
+            if retry_limit.is_exhausted(core) {
+                return Err(retry_limit.refusal(&why));
             }
             wait_for_change(core, epoch).await;
         }
     }
 
     /// Returns `None` if a transaction was executed between the starts.
-    async fn try_to_begin(
+    async fn try_begin(
         handle: &TablesHandle,
-        asked: &Asked<'_>,
+        query: &RangeQuery<'_>,
         epoch: u64,
         pause: Option<(u64, Option<Instant>)>,
         client: &Client,
@@ -298,11 +307,11 @@ impl Merge {
         let mut sources = Vec::new();
         for core in 0..handle.cores() {
             let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
-            let (asked, counted) = (asked.owned(), client.elsewhere.clone());
-            let send = move |tables| send(tables, asked, epoch, counted, sender);
+            let (query, counted) = (query.owned(), client.remote_bytes.clone());
+            let start = move |tables| send_part(tables, query, epoch, counted, sender);
             // Completion is visible in the pieces.
-            drop(handle.start_on(core, ticket, send));
-            sources.push(Source {
+            drop(handle.start_on(core, ticket, start));
+            sources.push(MergeSource {
                 pieces,
                 rows: VecDeque::new(),
                 left: 0,
@@ -310,19 +319,21 @@ impl Merge {
         }
         let (mut left, mut first) = (0, None);
         for source in &mut sources {
-            let piece = in_time(until.flatten(), source.pieces.recv()).await;
+            let piece = until_deadline(until.flatten(), source.pieces.recv()).await;
             source.left = match piece.flatten() {
-                Some(Piece::Count { rows, epoch }) if *first.get_or_insert(epoch) == epoch => rows,
-                Some(Piece::Count { .. }) => return Ok(None),
-                Some(Piece::Refused(refused)) => return Err(refused),
-                _ => return Err(gone()),
+                Some(MergePiece::Count { rows, epoch }) if *first.get_or_insert(epoch) == epoch => {
+                    rows
+                }
+                Some(MergePiece::Count { .. }) => return Ok(None),
+                Some(MergePiece::Refused(refused)) => return Err(refused),
+                _ => return Err(core_stopped()),
             };
             left += source.left;
         }
         Ok(Some(Merge {
             sources,
-            reverse: asked.reverse,
-            left: left.min(asked.left),
+            reverse: query.reverse,
+            left: left.min(query.left),
         }))
     }
 
@@ -334,16 +345,16 @@ impl Merge {
         for source in &mut self.sources {
             if source.rows.is_empty() && source.left > 0 {
                 source.rows = match source.pieces.recv().await {
-                    Some(Piece::Rows(rows)) => rows,
-                    Some(Piece::Refused(refused)) => return Err(refused),
-                    _ => return Err(gone()),
+                    Some(MergePiece::Rows(rows)) => rows,
+                    Some(MergePiece::Refused(refused)) => return Err(refused),
+                    _ => return Err(core_stopped()),
                 };
                 source.left -= source.rows.len() as u64;
             }
         }
-        let first = |source: &&mut Source| source.rows.front().is_some();
-        let sources = self.sources.iter_mut().filter(first);
-        let by_key = |a: &&mut Source, b: &&mut Source| a.rows[0].0.cmp(&b.rows[0].0);
+        let has_row = |source: &&mut MergeSource| source.rows.front().is_some();
+        let sources = self.sources.iter_mut().filter(has_row);
+        let by_key = |a: &&mut MergeSource, b: &&mut MergeSource| a.rows[0].0.cmp(&b.rows[0].0);
         let source = if self.reverse {
             sources.max_by(by_key)
         } else {
@@ -355,7 +366,9 @@ impl Merge {
 }
 
 /// Returns the error for rows of a node that did not arrive.
-fn lost() -> Refusal {
-    let message = "a node's rows were lost on their way, or it may not answer for them any more; send it again".to_owned();
+fn rows_lost() -> Refusal {
+    let message =
+        "the rows of a node did not arrive, or the node no longer owns them; retry the request"
+            .to_owned();
     (Code::TryAgain, message)
 }

@@ -5,11 +5,11 @@
 //! | area | modules |
 //! |---|---|
 //! | single rows | `rows` (SET, DEL, INCR; `condition`: SET IFEQ), `strings` (edits of a value), `expire`, `reads`, `dump`, `scripts` (EVAL of known scripts) |
-//! | several rows | `keys` (MSET, RENAME), `range` (`head`: headers of its replies), `scan`, `members` (SMEMBERS), `rankings` (ZRANGE) |
+//! | several rows | `keys` (MSET, RENAME), `range` (`reply_header`: headers of its replies), `scan`, `members` (SMEMBERS), `rankings` (ZRANGE) |
 //! | joins | `joins` |
-//! | transactions | `transaction`, `stores` (its reads of stores), `watch` |
+//! | transactions | `transaction`, `store_reads` (its reads of stores), `watch` |
 //! | changes | `subscribe` |
-//! | rejections and waits | `check`, `partly` (rejected for some rows), `retry` (waits for rows of other cores or of PostgreSQL, or for a computation) |
+//! | rejections and waits | `check`, `partial_write` (rejected for some rows), `retry` (waits for rows of other cores or of PostgreSQL, or for a computation) |
 //! | several cores | `route` (chooses the core of a command), `coordinate` and `merge` (commands over several cores) |
 
 mod check;
@@ -18,21 +18,21 @@ mod coordinate;
 mod dump;
 mod execute;
 mod expire;
-mod head;
 mod joins;
 mod keys;
 mod members;
 mod merge;
-mod partly;
+mod partial_write;
 mod range;
 mod rankings;
 mod reads;
+mod reply_header;
 mod retry;
 mod route;
 mod rows;
 mod scan;
 mod scripts;
-mod stores;
+mod store_reads;
 mod strings;
 mod subscribe;
 mod transaction;
@@ -46,28 +46,32 @@ use crate::tables::Refusal;
 pub(super) use check::refuse_reserved_range;
 pub(super) use condition::digest;
 pub(super) use coordinate::{
-    SeveralCores, anywhere, ask_nodes, ask_places, places_of_nodes, wait_for_change,
+    CoordinatedCommand, execute_on_owners, node_places, request_nodes, request_places,
+    wait_for_change,
 };
-pub(crate) use coordinate::{define_everywhere, define_in_cluster, follow_definitions};
-pub(super) use execute::{execute, execute_whole};
+pub(crate) use coordinate::{define_in_cluster, define_on_all_cores, follow_definitions};
+pub(super) use execute::{execute, execute_atomically};
 pub(super) use expire::{deadline, expiry};
-pub(super) use head::RowCounts;
 pub(super) use joins::DefineJob;
 pub(crate) use joins::JoinChange;
 pub(super) use merge::Merge;
-pub(super) use range::{RangeJob, header, one_row};
+pub(super) use range::{RangeJob, encode_header, encode_row};
+pub(super) use reply_header::RowCounts;
 pub(super) use retry::Retry;
-use route::of_other_node;
+use route::rows_on_other_node;
 pub(super) use route::{
-    Route, To, is_of_every_core, not_served, of_several_nodes, route, still_moving,
+    Destination, Route, concerns_every_core, keys_on_several_nodes, route, slot_not_served,
+    slots_still_moving,
 };
 pub(super) use scan::scans_tables;
-pub(super) use stores::StoresJob;
-pub(super) use subscribe::{SubscribeJob, Subscribed, deliver, ping, refuse_in_subscriber_mode};
+pub(super) use store_reads::StoresJob;
+pub(super) use subscribe::{
+    ConnectionSubscriptions, SubscribeJob, deliver, ping, refuse_in_subscriber_mode,
+};
 pub(super) use transaction::{Transaction, execute_together, mark_refused, queue};
-pub(super) use watch::{WatchJob, Watching};
+pub(super) use watch::{WatchJob, WatchedKeys};
 
-fn number(text: &[u8]) -> Result<i64, Refusal> {
+fn parse_integer(text: &[u8]) -> Result<i64, Refusal> {
     integer(text).ok_or_else(|| {
         (
             Code::BadRequest,
@@ -76,6 +80,6 @@ fn number(text: &[u8]) -> Result<i64, Refusal> {
     })
 }
 
-fn syntax() -> Refusal {
+fn syntax_error() -> Refusal {
     (Code::Syntax, "syntax error".to_owned())
 }

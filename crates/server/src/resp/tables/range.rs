@@ -8,18 +8,18 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use larder_join::{Engine, Error, Limits, Reading, range_slot};
+use larder_join::{Engine, Error, Limits, RangeReader, range_slot};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::output::LONG_BYTES;
 use super::super::pending::Work;
-use super::super::state::State;
-use super::coordinate::MOVED;
-use super::head::Head;
-use super::{number, syntax};
+use super::super::state::ConnectionState;
+use super::coordinate::SLOTS_MOVED;
+use super::reply_header::GuessedHeader;
+use super::{parse_integer, syntax_error};
 use crate::clients::Charge;
-use crate::tables::{Refusal, Tables, Unanswered, complete, refusal};
+use crate::tables::{NoReply, Refusal, Tables, refusal, require_done};
 
 /// Maximum number of rows and bytes read per turn of the core's loop.
 const CHUNK_ROWS: u64 = 1024;
@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 512 << 10;
 const REMOVE_ROWS: u64 = 1024;
 
 /// The arguments of a RANGE, or its remaining part.
-pub(in crate::resp) struct Asked<'a> {
+pub(in crate::resp) struct RangeQuery<'a> {
     pub lo: Cow<'a, [u8]>,
     pub hi: Cow<'a, [u8]>,
     pub left: u64,
@@ -46,29 +46,29 @@ pub(in crate::resp) enum Form {
 }
 
 /// A reply that is being read.
-pub(in crate::resp) struct Answer {
-    reading: Reading,
+pub(in crate::resp) struct RangeRead {
+    reading: RangeReader,
     form: Form,
     proto: Proto,
-    /// Number of rows read so far, whether in `whole` or sent.
+    /// Number of rows read so far, whether in `buffered` or sent.
     rows: u64,
     /// The total number of rows, if it has been sent in the header.
     announced: Option<u64>,
     /// The rows read so far, if they are sent only once all have been read.
-    whole: Vec<u8>,
-    whole_counted: Charge,
+    buffered: Vec<u8>,
+    buffered_charge: Charge,
 }
 
 /// A read or removal that takes several turns.
 pub(in crate::resp) enum RangeJob {
-    Read(Answer),
+    Read(RangeRead),
     Remove(Removal),
 }
 
 /// Rows to remove: of one range for RANGEDEL, of all tables for FLUSHDB and FLUSHALL.
 pub(in crate::resp) struct Removal {
     /// The reply is the number of removed rows.
-    counts: bool,
+    returns_count: bool,
     /// The remaining ranges. Each ends at the last row that it had at the start, so that rows added after it do not
     /// prolong the removal.
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
@@ -77,7 +77,7 @@ pub(in crate::resp) struct Removal {
     owners_since: u64,
 }
 
-pub(in crate::resp) fn one_row(encoder: &mut Encoder<'_>, form: Form, key: &[u8], value: &[u8]) {
+pub(in crate::resp) fn encode_row(encoder: &mut Encoder<'_>, form: Form, key: &[u8], value: &[u8]) {
     match form {
         Form::Rows => {}
         Form::Keys => return encoder.bulk(key),
@@ -90,7 +90,7 @@ pub(in crate::resp) fn one_row(encoder: &mut Encoder<'_>, form: Form, key: &[u8]
     encoder.bulk(value);
 }
 
-pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, form: Form, rows: u64) {
+pub(in crate::resp) fn encode_header(encoder: &mut Encoder<'_>, form: Form, rows: u64) {
     let rows = rows as usize;
     match form {
         Form::Rows if encoder.proto == Proto::Resp2 => encoder.array(rows * 2),
@@ -99,9 +99,9 @@ pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, form: Form, rows: u64) 
     }
 }
 
-impl<'a> Asked<'a> {
-    pub fn parse(request: Request<'a>) -> Result<Asked<'a>, Refusal> {
-        let mut asked = Asked {
+impl<'a> RangeQuery<'a> {
+    pub fn parse(request: Request<'a>) -> Result<RangeQuery<'a>, Refusal> {
+        let mut query = RangeQuery {
             lo: request.arg(1).into(),
             hi: request.arg(2).into(),
             left: u64::MAX,
@@ -112,24 +112,24 @@ impl<'a> Asked<'a> {
         while let Some(option) = request.get(at) {
             at += 1;
             if option.eq_ignore_ascii_case(b"REV") {
-                asked.reverse = true;
+                query.reverse = true;
             } else if option.eq_ignore_ascii_case(b"KEYSONLY") {
-                asked.form = Form::Keys;
+                query.form = Form::Keys;
             } else if option.eq_ignore_ascii_case(b"LIMIT") {
-                let limit = number(request.get(at).ok_or_else(syntax)?)?;
-                asked.left = u64::try_from(limit)
+                let limit = parse_integer(request.get(at).ok_or_else(syntax_error)?)?;
+                query.left = u64::try_from(limit)
                     .map_err(|_| (Code::BadRequest, "LIMIT must not be negative".to_owned()))?;
                 at += 1;
             } else {
-                return Err(syntax());
+                return Err(syntax_error());
             }
         }
-        Ok(asked)
+        Ok(query)
     }
 
     /// Returns an owned copy.
-    pub fn owned(&self) -> Asked<'static> {
-        Asked {
+    pub fn owned(&self) -> RangeQuery<'static> {
+        RangeQuery {
             lo: self.lo.to_vec().into(),
             hi: self.hi.to_vec().into(),
             ..*self
@@ -145,7 +145,7 @@ impl<'a> Asked<'a> {
             limit: Some(self.left),
             reverse: self.reverse,
             keys_only: self.keys_only(),
-            in_all: Some(self.left).filter(|left| *left < u64::MAX),
+            total_limit: Some(self.left).filter(|left| *left < u64::MAX),
         }
     }
 
@@ -157,12 +157,12 @@ impl<'a> Asked<'a> {
         now: u64,
         (out, proto): (&mut Vec<u8>, Proto),
         (rows_max, bytes_max): (u64, usize),
-    ) -> Result<(u64, Option<Reading>), Unanswered> {
+    ) -> Result<(u64, Option<RangeReader>), NoReply> {
         let mut rows = 0;
         let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
         let (form, may) = (self.form, self.left.min(rows_max));
         let each = |key: &[u8], value: &[u8]| {
-            one_row(&mut Encoder { out, proto }, form, key, value);
+            encode_row(&mut Encoder { out, proto }, form, key, value);
             rows += 1;
             if rows == may || out.len() >= end {
                 return ControlFlow::Break(());
@@ -170,116 +170,119 @@ impl<'a> Asked<'a> {
             ControlFlow::Continue(())
         };
         let begun = engine.begin_range(&self.lo, &self.hi, self.limits(), now, each);
-        let rest = complete(begun)?;
+        let rest = require_done(begun)?;
         Ok((rows, rest))
     }
 }
 
 pub(super) fn range(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
-    read(state, &Asked::parse(request)?, whole)
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
+    read(state, &RangeQuery::parse(request)?, atomic)
 }
 
 /// Reads the rows of a range.
 pub(super) fn read(
-    state: &mut State,
-    asked: &Asked<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
-    let (tables, proto, form) = (state.tables(), state.proto, asked.form);
+    state: &mut ConnectionState,
+    query: &RangeQuery<'_>,
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
+    let (tables, proto, form) = (state.tables(), state.proto, query.form);
     let limits = state.core.clients.limits;
-    let at_once = if whole {
-        (u64::MAX, limits.answer().saturating_sub(state.output.len()))
+    let first_chunk_max = if atomic {
+        (
+            u64::MAX,
+            limits.reply_bytes().saturating_sub(state.output.len()),
+        )
     } else {
         (CHUNK_ROWS, CHUNK_BYTES)
     };
     let mark = state.output.mark();
-    turn_over(state);
+    rotate_output(state);
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
-    let head = Head::guess(out, proto, form, counts.last(&asked.lo));
+    let guessed = GuessedHeader::guess(out, proto, form, counts.last(&query.lo));
     let read = tables.read(|engine, now| {
-        let (rows, rest) = asked.begin(engine, now, (out, proto), at_once)?;
-        if whole && rest.is_some() {
-            return Err(limits.too_long().into());
+        let (rows, rest) = query.begin(engine, now, (out, proto), first_chunk_max)?;
+        if atomic && rest.is_some() {
+            return Err(limits.reply_too_long().into());
         }
-        let left = rest.as_ref().map(Reading::rows);
+        let left = rest.as_ref().map(RangeReader::rows);
         Ok((rows, rest, left))
     });
     let (rows, rest, left) = match read {
         Ok(read) => read,
         Err(refusal) => {
-            head.take_back(out);
+            guessed.remove(out);
             return Err(refusal);
         }
     };
-    if state.output.len() > limits.most() {
+    if state.output.len() > limits.unsent_bytes() {
         // The first rows alone exceed the limit.
         state.output.rewind(mark);
-        return Err(limits.too_long().into());
+        return Err(limits.reply_too_long().into());
     }
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
     let announced = match left {
         None => Some(rows),
         Some(left) => left.map(|left| rows + left),
     };
-    let whole = match announced {
+    let buffered = match announced {
         Some(rows) => {
-            counts.note(&asked.lo, rows);
-            head.correct(out, proto, form, rows);
+            counts.record(&query.lo, rows);
+            guessed.correct(out, proto, form, rows);
             Vec::new()
         }
-        None => head.take_back(out),
+        None => guessed.remove(out),
     };
     let reading = rest.filter(|_| left != Some(Some(0)));
     Ok(reading.map(|mut reading| {
-        reading.charge(&state.client.elsewhere);
-        Work::Range(RangeJob::Read(Answer {
+        reading.charge(&state.client.remote_bytes);
+        Work::Range(RangeJob::Read(RangeRead {
             reading,
             form,
             proto,
             rows,
             announced,
-            whole,
-            whole_counted: Charge::new(&state.client),
+            buffered,
+            buffered_charge: Charge::new(&state.client),
         }))
     }))
 }
 
 /// Sets the output buffer aside if it is long.
-fn turn_over(state: &mut State) {
+fn rotate_output(state: &mut ConnectionState) {
     if state.output.is_long() {
         let next = state.core.take_buffer();
-        state.output.turn_over(next);
+        state.output.rotate_tail(next);
     }
 }
 
 /// Moves a separately built reply into the output.
-fn give(state: &mut State, built: Vec<u8>) {
+fn append_built(state: &mut ConnectionState, built: Vec<u8>) {
     if built.len() < LONG_BYTES || state.output.has_holes {
         return state.output.tail.extend_from_slice(&built);
     }
-    state.output.turn_over(built);
-    turn_over(state);
+    state.output.rotate_tail(built);
+    rotate_output(state);
 }
 
-pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn count(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let tables = state.tables();
     let counted = tables.read(|engine, now| engine.count(request.arg(1), request.arg(2), now));
-    let count = complete(counted)?;
+    let count = require_done(counted)?;
     state.encoder().count(count);
     Ok(())
 }
 
 pub(super) fn remove(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
     let range = (request.arg(1).to_vec(), request.arg(2).to_vec());
-    Removal::new(vec![range], true).begin(state, whole)
+    Removal::new(vec![range], true).begin(state, atomic)
 }
 
 /// Checks the option of FLUSHDB and FLUSHALL.
@@ -287,16 +290,16 @@ pub(super) fn check_flush(request: Request<'_>) -> Result<(), Refusal> {
     let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
     match how.as_deref() {
         None | Some(b"ASYNC" | b"SYNC") if request.len() <= 2 => Ok(()),
-        _ => Err(syntax()),
+        _ => Err(syntax_error()),
     }
 }
 
 /// Executes FLUSHDB and FLUSHALL on this core: removes all rows of all tables that clients write.
 pub(super) fn flush(
-    state: &mut State,
+    state: &mut ConnectionState,
     request: Request<'_>,
-    whole: bool,
-) -> Result<Option<Work>, Unanswered> {
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
     check_flush(request)?;
     let tables = state.tables();
     let ranges = tables.read(|engine, _| {
@@ -305,7 +308,7 @@ pub(super) fn flush(
         own.map(|table| (table.name.clone(), successor(&table.name)))
             .collect()
     });
-    Removal::new(ranges, false).begin(state, whole)
+    Removal::new(ranges, false).begin(state, atomic)
 }
 
 /// Returns the first key after all keys with the prefix `text`, which must contain a byte less than 0xff.
@@ -319,22 +322,22 @@ pub(super) fn successor(text: &[u8]) -> Vec<u8> {
 }
 
 impl Removal {
-    fn new(ranges: Vec<(Vec<u8>, Vec<u8>)>, counts: bool) -> Removal {
+    fn new(ranges: Vec<(Vec<u8>, Vec<u8>)>, returns_count: bool) -> Removal {
         Removal {
-            counts,
+            returns_count,
             ranges,
             removed: 0,
             owners_since: 0,
         }
     }
 
-    fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Work>, Unanswered> {
-        self.owners_since = state.tables().owners_since();
+    fn begin(mut self, state: &mut ConnectionState, atomic: bool) -> Result<Option<Work>, NoReply> {
+        self.owners_since = state.tables().ownership_epoch();
         for (lo, hi) in &self.ranges {
             // Only checks for errors; removes no rows.
             remove_rows(state, lo, hi, 0)?;
         }
-        if whole {
+        if atomic {
             for (lo, hi) in std::mem::take(&mut self.ranges) {
                 self.removed += remove_rows(state, &lo, &hi, u64::MAX)?;
             }
@@ -354,22 +357,25 @@ impl Removal {
 
     /// # Errors
     /// Since the last turn, the lease may have expired, or rows have moved to another node.
-    fn ensure_goes_on(&self, state: &State) -> Result<(), Refusal> {
+    fn ensure_may_continue(&self, state: &ConnectionState) -> Result<(), Refusal> {
         let tables = state.tables();
-        let taken = tables.ensure_writes_taken().map_err(|(_, why)| why);
-        let goes_on = if self.has_moved(&tables) {
-            Err(MOVED.to_owned())
+        let taken = tables.ensure_writes_accepted().map_err(|(_, why)| why);
+        let checked = if self.has_moved(&tables) {
+            Err(SLOTS_MOVED.to_owned())
         } else {
             taken
         };
-        goes_on.map_err(|why| {
-            let message = format!("{why}; {} rows were removed, not all", self.removed);
+        checked.map_err(|why| {
+            let message = format!(
+                "{why}; {} rows were removed before that, and the others remain",
+                self.removed
+            );
             (Code::Unknown, message)
         })
     }
 
     fn has_moved(&self, tables: &Tables) -> bool {
-        if tables.owners_since() == self.owners_since {
+        if tables.ownership_epoch() == self.owners_since {
             return false;
         }
         let Some(shard) = tables.shard() else {
@@ -380,15 +386,15 @@ impl Removal {
     }
 
     /// Removes the next rows. Returns whether all are removed.
-    fn advance(&mut self, state: &mut State) -> Result<bool, Unanswered> {
+    fn advance(&mut self, state: &mut ConnectionState) -> Result<bool, NoReply> {
         if self.removed > 0 && !self.ranges.is_empty() {
-            self.ensure_goes_on(state)?;
+            self.ensure_may_continue(state)?;
         }
         let mut left = REMOVE_ROWS;
         while left > 0
             && let Some((lo, hi)) = self.ranges.last_mut()
         {
-            let cut = cut_after(state, lo, hi, left)?;
+            let cut = find_cut_key(state, lo, hi, left)?;
             let removed = remove_rows(state, lo, cut.as_deref().unwrap_or(hi), u64::MAX)?;
             self.removed += removed;
             left -= removed.min(left);
@@ -400,7 +406,7 @@ impl Removal {
         if !self.ranges.is_empty() {
             return Ok(false);
         }
-        if self.counts {
+        if self.returns_count {
             state.encoder().count(self.removed)
         } else {
             state.encoder().ok()
@@ -415,15 +421,15 @@ fn end_at_last_row(
     now: u64,
     lo: &[u8],
     hi: &mut Vec<u8>,
-) -> Result<(), Unanswered> {
+) -> Result<(), NoReply> {
     let limits = Limits {
         limit: Some(1),
         reverse: true,
         keys_only: true,
-        in_all: None,
+        total_limit: None,
     };
     let mut last = None;
-    complete(engine.range(lo, hi, limits, now, &mut |key, _| {
+    require_done(engine.range(lo, hi, limits, now, &mut |key, _| {
         last = Some([key, b"\0"].concat());
         ControlFlow::Break(())
     }))?;
@@ -432,17 +438,17 @@ fn end_at_last_row(
 }
 
 /// Returns the key after the first `rows` rows of a range; `None` if it has no further rows.
-fn cut_after(
-    state: &mut State,
+fn find_cut_key(
+    state: &mut ConnectionState,
     lo: &[u8],
     hi: &[u8],
     rows: u64,
-) -> Result<Option<Vec<u8>>, Unanswered> {
+) -> Result<Option<Vec<u8>>, NoReply> {
     let limits = Limits {
         limit: Some(rows + 1),
         reverse: false,
         keys_only: true,
-        in_all: None,
+        total_limit: None,
     };
     let (mut seen, mut cut) = (0, None);
     let tables = state.tables();
@@ -456,11 +462,16 @@ fn cut_after(
             ControlFlow::Break(())
         })
     });
-    complete(read)?;
+    require_done(read)?;
     Ok(cut)
 }
 
-fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result<u64, Unanswered> {
+fn remove_rows(
+    state: &mut ConnectionState,
+    lo: &[u8],
+    hi: &[u8],
+    rows_max: u64,
+) -> Result<u64, NoReply> {
     let tables = state.tables();
     tables.write(&mut state.gate, |engine, now| {
         let written = engine
@@ -472,7 +483,7 @@ fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result
 
 impl RangeJob {
     /// Continues for one turn. Returns whether the job is complete.
-    pub fn advance(&mut self, state: &mut State) -> bool {
+    pub fn advance(&mut self, state: &mut ConnectionState) -> bool {
         match self {
             RangeJob::Read(answer) => answer.advance(state),
             RangeJob::Remove(removal) => match removal.advance(state) {
@@ -486,21 +497,21 @@ impl RangeJob {
     }
 }
 
-impl Answer {
+impl RangeRead {
     /// Reads for one turn. Returns whether the reply is complete.
-    fn advance(&mut self, state: &mut State) -> bool {
-        turn_over(state);
+    fn advance(&mut self, state: &mut ConnectionState) -> bool {
+        rotate_output(state);
         let tables = state.tables();
         let out = match self.announced {
             Some(_) => &mut state.output.tail,
-            None => &mut self.whole,
+            None => &mut self.buffered,
         };
         let end = out.len() + CHUNK_BYTES;
         let (proto, form, rows) = (self.proto, self.form, &mut self.rows);
         let reading = &mut self.reading;
         let read = tables.read(|engine, _| {
             engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
-                one_row(&mut Encoder { out, proto }, form, key, value);
+                encode_row(&mut Encoder { out, proto }, form, key, value);
                 *rows += 1;
                 if out.len() < end {
                     ControlFlow::Continue(())
@@ -509,38 +520,42 @@ impl Answer {
                 }
             })
         });
-        self.whole_counted.set(self.whole.len());
+        self.buffered_charge.set(self.buffered.len());
         let limits = state.core.clients.limits;
         match (read, self.announced) {
             (_, Some(announced)) if self.rows == announced => true,
             _ if self.reading.is_lost() => {
                 if self.announced.is_none() {
-                    state.refuse(refusal(Error::AnswerLost));
+                    state.refuse(refusal(Error::SnapshotTooOld));
                 } else {
                     // The announced number of rows cannot be sent, so the connection must be closed.
-                    state.core.clients.note_lost(&state.client);
+                    state.core.clients.record_lost_reply(&state.client);
                     state.failed = true;
                     state.closing = true;
                 }
                 true
             }
-            (false, None) if self.whole.len() > limits.answer() => {
-                self.whole = Vec::new();
-                state.refuse(limits.too_long());
+            (false, None) if self.buffered.len() > limits.reply_bytes() => {
+                self.buffered = Vec::new();
+                state.refuse(limits.reply_too_long());
                 true
             }
             (false, None) => false,
             // With any other number of rows, the client would misinterpret the bytes that follow.
             (false, Some(announced)) if self.rows < announced => false,
             (_, Some(announced)) => {
-                tracing::error!(announced, rows = self.rows, "a long RANGE is not as said");
+                tracing::error!(
+                    announced,
+                    rows = self.rows,
+                    "a long RANGE returned another number of rows than its header announced; the connection is closed"
+                );
                 state.failed = true;
                 state.closing = true;
                 true
             }
             (true, None) => {
-                header(&mut state.encoder(), self.form, self.rows);
-                give(state, std::mem::take(&mut self.whole));
+                encode_header(&mut state.encoder(), self.form, self.rows);
+                append_built(state, std::mem::take(&mut self.buffered));
                 true
             }
         }

@@ -13,64 +13,64 @@ use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use super::range::successor;
-use super::{number, syntax};
+use super::{parse_integer, syntax_error};
 use crate::error::show;
-use crate::tables::{Refusal, Unanswered, complete};
+use crate::tables::{NoReply, Refusal, require_done};
 
 /// A row of a ranking.
-struct Ranked {
+struct RankedRow {
     member: Vec<u8>,
     value: Vec<u8>,
 }
 
-pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
+pub(super) fn read(state: &mut ConnectionState, command: Command<'_>) -> Result<(), NoReply> {
     let request = command.request;
-    let question = Question::parse(command)?;
+    let query = RankingQuery::parse(command)?;
     let tables = state.tables();
-    let ascending = tables.read(|engine, now| rows(engine, request.arg(1), now))?;
+    let ascending = tables.read(|engine, now| read_rows(engine, request.arg(1), now))?;
     let mark = state.output.mark();
-    let answered = answer(state, question, ascending);
-    if answered.is_err() {
+    let result = encode_reply(state, query, ascending);
+    if result.is_err() {
         state.output.rewind(mark);
     }
-    Ok(answered?)
+    Ok(result?)
 }
 
 /// # Errors
 /// A row's value is not a number. The reply may be incomplete.
-fn answer(
-    state: &mut State,
-    question: Question<'_>,
-    ascending: Vec<Ranked>,
+fn encode_reply(
+    state: &mut ConnectionState,
+    query: RankingQuery<'_>,
+    ascending: Vec<RankedRow>,
 ) -> Result<(), Refusal> {
-    let place = |member: &[u8]| ascending.iter().position(|row| row.member == member);
-    match question {
-        Question::Count => state.encoder().count(ascending.len() as u64),
-        Question::CountBetween(bounds) => {
+    let position = |member: &[u8]| ascending.iter().position(|row| row.member == member);
+    match query {
+        RankingQuery::Count => state.encoder().count(ascending.len() as u64),
+        RankingQuery::CountBetween(bounds) => {
             let mut count = 0;
             for row in &ascending {
-                count += u64::from(bounds.admit(score(row)?));
+                count += u64::from(bounds.admit(row_score(row)?));
             }
             state.encoder().count(count);
         }
-        Question::Scores { members, single } => {
+        RankingQuery::Scores { members, single } => {
             if !single {
                 state.encoder().array(members.len());
             }
             for member in members {
-                match place(member) {
-                    Some(at) => put_score(state, &ascending[at])?,
+                match position(member) {
+                    Some(at) => encode_score(state, &ascending[at])?,
                     None => state.encoder().null(),
                 }
             }
         }
-        Question::Rank {
+        RankingQuery::Rank {
             member,
             reverse,
             with_score,
-        } => match place(member) {
+        } => match position(member) {
             None if with_score => state.encoder().null_array(),
             None => state.encoder().null(),
             Some(at) => {
@@ -84,12 +84,12 @@ fn answer(
                 }
                 state.encoder().count(rank as u64);
                 if with_score {
-                    put_score(state, &ascending[at])?;
+                    encode_score(state, &ascending[at])?;
                 }
             }
         },
-        Question::Range(range) => {
-            let rows = range.choose(ascending)?;
+        RankingQuery::Range(range) => {
+            let rows = range.select(ascending)?;
             let is_flat = range.with_scores && state.proto == Proto::Resp2;
             state
                 .encoder()
@@ -100,7 +100,7 @@ fn answer(
                 }
                 state.encoder().bulk(&row.member);
                 if range.with_scores {
-                    put_score(state, &row)?;
+                    encode_score(state, &row)?;
                 }
             }
         }
@@ -109,12 +109,12 @@ fn answer(
 }
 
 /// Returns the rows of a group by ascending score.
-fn rows(engine: &mut Engine, group: &[u8], now: u64) -> Result<Vec<Ranked>, Unanswered> {
+fn read_rows(engine: &mut Engine, group: &[u8], now: u64) -> Result<Vec<RankedRow>, NoReply> {
     let no_members = |why: &str| {
         let message = format!(
-            "{why}; a ranking is what stands in front of <rank>: leaders|chess of a join with the output leaders|<game>|<rank:2>|<user>"
+            "{why}; the key of a ranking is the part of a join's output before <rank>, such as leaders|chess for the output leaders|<game>|<rank:2>|<user>"
         );
-        Unanswered::from((Code::BadRequest, message))
+        NoReply::from((Code::BadRequest, message))
     };
     let Some(ranking) = engine.ranking(group) else {
         return Err(no_members(&format!("no join ranks {}", show(group))));
@@ -125,22 +125,22 @@ fn rows(engine: &mut Engine, group: &[u8], now: u64) -> Result<Vec<Ranked>, Unan
         descending,
     } = ranking
     else {
-        return Err(no_members("the join has no slot behind <rank>"));
+        return Err(no_members("the join's output has no slot after <rank>"));
     };
     let limits = Limits {
         limit: None,
         reverse: descending,
         keys_only: false,
-        in_all: None,
+        total_limit: None,
     };
     let mut rows = Vec::new();
-    complete(engine.range(
+    require_done(engine.range(
         &prefix,
         &successor(&prefix),
         limits,
         now,
         &mut |key, value| {
-            rows.push(Ranked {
+            rows.push(RankedRow {
                 member: key[member_at..].to_vec(),
                 value: value.to_vec(),
             });
@@ -157,17 +157,18 @@ fn parse_score(text: &[u8]) -> Option<f64> {
 
 /// # Errors
 /// The row's value is not a number.
-fn score(row: &Ranked) -> Result<f64, Refusal> {
+fn row_score(row: &RankedRow) -> Result<f64, Refusal> {
     parse_score(&row.value).ok_or_else(|| {
         let (value, member) = (show(&row.value), show(&row.member));
-        let message = format!("the value {value} of {member} is not a number, so it is no score");
+        let message =
+            format!("the value {value} of {member} is not a score, because it is not a number");
         (Code::BadRequest, message)
     })
 }
 
 /// Appends a score: the row's text in RESP2, a double in RESP3.
-fn put_score(state: &mut State, row: &Ranked) -> Result<(), Refusal> {
-    let score = score(row)?;
+fn encode_score(state: &mut ConnectionState, row: &RankedRow) -> Result<(), Refusal> {
+    let score = row_score(row)?;
     match state.proto {
         Proto::Resp2 => state.encoder().bulk(&row.value),
         Proto::Resp3 => state.encoder().double(score),
@@ -176,9 +177,9 @@ fn put_score(state: &mut State, row: &Ranked) -> Result<(), Refusal> {
 }
 
 /// A parsed command.
-enum Question<'a> {
+enum RankingQuery<'a> {
     Count,
-    CountBetween(Bounds),
+    CountBetween(ScoreRange),
     Scores {
         members: Vec<&'a [u8]>,
         /// The reply is a single score instead of an array.
@@ -189,12 +190,12 @@ enum Question<'a> {
         reverse: bool,
         with_score: bool,
     },
-    Range(Range),
+    Range(MemberRange),
 }
 
 /// The arguments of ZRANGE and its older variants.
-struct Range {
-    by: By,
+struct MemberRange {
+    by: RangeSelector,
     reverse: bool,
     /// LIMIT: offset and count within a range of scores.
     limit: Option<(i64, i64)>,
@@ -202,45 +203,45 @@ struct Range {
 }
 
 #[derive(Clone, Copy)]
-enum By {
+enum RangeSelector {
     /// First and last index, both inclusive; negative indexes count from the end.
     Index(i64, i64),
-    Score(Bounds),
+    Score(ScoreRange),
 }
 
 /// A range of scores.
 #[derive(Clone, Copy)]
-struct Bounds {
-    min: Bound,
-    max: Bound,
+struct ScoreRange {
+    min: ScoreBound,
+    max: ScoreBound,
 }
 
 #[derive(Clone, Copy)]
-struct Bound {
+struct ScoreBound {
     score: f64,
     excluded: bool,
 }
 
-impl Bound {
-    fn parse(text: &[u8]) -> Result<Bound, Refusal> {
+impl ScoreBound {
+    fn parse(text: &[u8]) -> Result<ScoreBound, Refusal> {
         let (text, excluded) = match text.strip_prefix(b"(") {
             Some(text) => (text, true),
             None => (text, false),
         };
         let score = parse_score(text);
         let message = || (Code::BadRequest, "min or max is not a float".to_owned());
-        Ok(Bound {
+        Ok(ScoreBound {
             score: score.ok_or_else(message)?,
             excluded,
         })
     }
 }
 
-impl Bounds {
-    fn parse(min: &[u8], max: &[u8]) -> Result<Bounds, Refusal> {
-        Ok(Bounds {
-            min: Bound::parse(min)?,
-            max: Bound::parse(max)?,
+impl ScoreRange {
+    fn parse(min: &[u8], max: &[u8]) -> Result<ScoreRange, Refusal> {
+        Ok(ScoreRange {
+            min: ScoreBound::parse(min)?,
+            max: ScoreBound::parse(max)?,
         })
     }
 
@@ -259,37 +260,39 @@ impl Bounds {
     }
 }
 
-impl<'a> Question<'a> {
-    fn parse(command: Command<'a>) -> Result<Question<'a>, Refusal> {
+impl<'a> RankingQuery<'a> {
+    fn parse(command: Command<'a>) -> Result<RankingQuery<'a>, Refusal> {
         let request = command.request;
         let rank = |reverse| {
             let with_score = match request.get(3) {
                 None => false,
                 Some(word) if word.eq_ignore_ascii_case(b"WITHSCORE") => true,
-                Some(_) => return Err(syntax()),
+                Some(_) => return Err(syntax_error()),
             };
-            Ok(Question::Rank {
+            Ok(RankingQuery::Rank {
                 member: request.arg(2),
                 reverse,
                 with_score,
             })
         };
         Ok(match command.id() {
-            Id::ZCard => Question::Count,
-            Id::ZCount => Question::CountBetween(Bounds::parse(request.arg(2), request.arg(3))?),
-            Id::ZScore | Id::ZMScore => Question::Scores {
+            Id::ZCard => RankingQuery::Count,
+            Id::ZCount => {
+                RankingQuery::CountBetween(ScoreRange::parse(request.arg(2), request.arg(3))?)
+            }
+            Id::ZScore | Id::ZMScore => RankingQuery::Scores {
                 members: request.args().skip(2).collect(),
                 single: command.id() == Id::ZScore,
             },
             Id::ZRank => return rank(false),
             Id::ZRevRank => return rank(true),
-            id => Question::Range(Range::parse(id, request)?),
+            id => RankingQuery::Range(MemberRange::parse(id, request)?),
         })
     }
 }
 
-impl Range {
-    fn parse(id: Id, request: Request<'_>) -> Result<Range, Refusal> {
+impl MemberRange {
+    fn parse(id: Id, request: Request<'_>) -> Result<MemberRange, Refusal> {
         let is_zrange = id == Id::ZRange;
         let mut by_score = matches!(id, Id::ZRangeByScore | Id::ZRevRangeByScore);
         let mut reverse = matches!(id, Id::ZRevRange | Id::ZRevRangeByScore);
@@ -306,11 +309,16 @@ impl Range {
                     return Err((Code::BadRequest, message.to_owned()));
                 }
                 b"LIMIT" if id != Id::ZRevRange => {
-                    let argument = |at| request.get(at).ok_or_else(syntax).and_then(number);
+                    let argument = |at| {
+                        request
+                            .get(at)
+                            .ok_or_else(syntax_error)
+                            .and_then(parse_integer)
+                    };
                     limit = Some((argument(at)?, argument(at + 1)?));
                     at += 2;
                 }
-                _ => return Err(syntax()),
+                _ => return Err(syntax_error()),
             }
         }
         if limit.is_some() && !by_score {
@@ -320,11 +328,11 @@ impl Range {
         }
         let (first, second) = (request.arg(2), request.arg(3));
         let by = match (by_score, reverse) {
-            (true, false) => By::Score(Bounds::parse(first, second)?),
-            (true, true) => By::Score(Bounds::parse(second, first)?),
-            (false, _) => By::Index(number(first)?, number(second)?),
+            (true, false) => RangeSelector::Score(ScoreRange::parse(first, second)?),
+            (true, true) => RangeSelector::Score(ScoreRange::parse(second, first)?),
+            (false, _) => RangeSelector::Index(parse_integer(first)?, parse_integer(second)?),
         };
-        Ok(Range {
+        Ok(MemberRange {
             by,
             reverse,
             limit,
@@ -332,38 +340,38 @@ impl Range {
         })
     }
 
-    fn choose(&self, mut rows: Vec<Ranked>) -> Result<Vec<Ranked>, Refusal> {
+    fn select(&self, mut rows: Vec<RankedRow>) -> Result<Vec<RankedRow>, Refusal> {
         if self.reverse {
             rows.reverse();
         }
         match self.by {
-            By::Index(start, stop) => {
+            RangeSelector::Index(start, stop) => {
                 let len = rows.len() as i64;
-                let place = |index: i64| {
+                let absolute = |index: i64| {
                     if index < 0 {
                         index.saturating_add(len)
                     } else {
                         index
                     }
                 };
-                let start = place(start).clamp(0, len);
-                let end = place(stop).saturating_add(1).clamp(start, len);
+                let start = absolute(start).clamp(0, len);
+                let end = absolute(stop).saturating_add(1).clamp(start, len);
                 rows.truncate(end as usize);
                 rows.drain(..start as usize);
             }
-            By::Score(bounds) => {
-                let mut chosen = Vec::new();
+            RangeSelector::Score(bounds) => {
+                let mut selected = Vec::new();
                 for row in rows {
-                    if bounds.admit(score(&row)?) {
-                        chosen.push(row);
+                    if bounds.admit(row_score(&row)?) {
+                        selected.push(row);
                     }
                 }
                 let (offset, count) = self.limit.unwrap_or((0, -1));
                 // A negative offset selects no rows, a negative count all of them.
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                chosen.drain(..offset.min(chosen.len()));
-                chosen.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-                rows = chosen;
+                selected.drain(..offset.min(selected.len()));
+                selected.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+                rows = selected;
             }
         }
         Ok(rows)

@@ -6,43 +6,43 @@ use larder_protocol::resp::Encoder;
 use larder_space::object::ObjectView;
 use larder_types::with_text_row;
 
-use super::super::reads::{KeyQuery, range_of};
-use super::super::state::State;
+use super::super::reads::{KeyQuery, byte_range};
+use super::super::state::ConnectionState;
 use super::condition::digest;
 use super::rows::get;
-use crate::tables::objects::{Kind, read_object, wrong_type};
-use crate::tables::{Refusal, Unanswered, complete};
+use crate::tables::objects::{ValueType, read_object, wrong_type};
+use crate::tables::{NoReply, Refusal, require_done};
 
 /// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    Row,
-    Nothing,
+pub(super) enum RowLookup {
+    Present,
+    Absent,
     /// A computed row whose values cannot be summed.
     NoValue,
 }
 
 /// As [`get`], for reads of several rows and reads that ignore the value. A row whose values cannot be summed has no
 /// value and counts as absent.
-pub(super) fn get_among(
+pub(super) fn get_lenient(
     engine: &mut Engine,
     row: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
-) -> Result<Found, Unanswered> {
-    let mut found = Found::Nothing;
+) -> Result<RowLookup, NoReply> {
+    let mut found = RowLookup::Absent;
     let outcome = engine.get(row, now, &mut |value| {
-        found = Found::Row;
+        found = RowLookup::Present;
         each(value);
     });
     match outcome {
-        Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
-        outcome => complete(outcome).map(|()| found),
+        Err(Error::NotANumber { .. }) => Ok(RowLookup::NoValue),
+        outcome => require_done(outcome).map(|()| found),
     }
 }
 
 /// Returns the encoding that Redis would use for an object.
-fn encoding(object: &[u8]) -> &'static str {
+fn redis_encoding(object: &[u8]) -> &'static str {
     /// Redis encodes hashes with more fields, or with longer names or values, as hash tables.
     const LISTPACK_FIELDS_MAX: usize = 128;
     const LISTPACK_BYTES_MAX: usize = 64;
@@ -61,7 +61,7 @@ fn encoding(object: &[u8]) -> &'static str {
 }
 
 /// Appends the reply to a query of a key that holds an object.
-fn answer_object(
+fn encode_object_reply(
     query: KeyQuery,
     key: &[u8],
     object: &[u8],
@@ -69,10 +69,10 @@ fn answer_object(
 ) -> Result<(), Refusal> {
     match query {
         KeyQuery::Exists | KeyQuery::Ttl => {}
-        KeyQuery::Type => encoder.simple(Kind::of_object(object).name()),
+        KeyQuery::Type => encoder.simple(ValueType::of_object(object).name()),
         KeyQuery::MemoryUsage => encoder.count((key.len() + object.len()) as u64),
         KeyQuery::MGet => encoder.null(),
-        KeyQuery::Object(query) => query.answer(&mut encoder, || encoding(object)),
+        KeyQuery::Object(query) => query.encode_reply(&mut encoder, || redis_encoding(object)),
         KeyQuery::Digest | KeyQuery::Get | KeyQuery::StrLen | KeyQuery::GetRange { .. } => {
             return Err(wrong_type());
         }
@@ -80,28 +80,28 @@ fn answer_object(
     Ok(())
 }
 
-pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
+pub(super) fn read(state: &mut ConnectionState, command: Command<'_>) -> Result<(), NoReply> {
     let Some(query) = KeyQuery::of(command)? else {
         return Ok(());
     };
     let keys = command.keys();
     let tables = state.tables();
     let mark = state.output.mark();
-    let asked = keys.len() as u64;
+    let requested = keys.len() as u64;
     let limits = state.core.clients.limits;
     let (output, proto) = (&mut state.output, state.proto);
-    let absent = tables.read(|engine, now| -> Result<u64, Unanswered> {
+    let absent = tables.read(|engine, now| -> Result<u64, NoReply> {
         if query == KeyQuery::MGet {
             output.encoder(proto).array(keys.len());
         }
         let mut absent = 0;
         for key in keys.clone() {
-            if output.len() > limits.answer() {
-                return Err(limits.too_long().into());
+            if output.len() > limits.reply_bytes() {
+                return Err(limits.reply_too_long().into());
             }
             let mut is_too_long = false;
             let each = |value: &[u8]| {
-                let answered = output.len();
+                let reply_len = output.len();
                 let mut encoder = output.encoder(proto);
                 let value = match query {
                     KeyQuery::Exists => return,
@@ -109,13 +109,15 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     KeyQuery::MemoryUsage => {
                         return encoder.count((key.len() + value.len()) as u64);
                     }
-                    KeyQuery::Object(query) => return query.answer_text(value, &mut encoder),
+                    KeyQuery::Object(query) => return query.encode_text_reply(value, &mut encoder),
                     KeyQuery::Digest => return encoder.text(&digest(value)),
                     KeyQuery::Type => return encoder.simple("string"),
-                    KeyQuery::GetRange { start, end } => &value[range_of(start, end, value.len())],
+                    KeyQuery::GetRange { start, end } => {
+                        &value[byte_range(start, end, value.len())]
+                    }
                     KeyQuery::Get | KeyQuery::MGet | KeyQuery::Ttl => value,
                 };
-                if limits.admits(answered, value.len()) {
+                if limits.admits(reply_len, value.len()) {
                     encoder.bulk(value)
                 } else {
                     is_too_long = true
@@ -123,28 +125,33 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
             };
             let found = with_text_row(key, |row| match query {
                 KeyQuery::MGet | KeyQuery::Exists | KeyQuery::Type => {
-                    get_among(engine, row, now, each)
+                    get_lenient(engine, row, now, each)
                 }
-                _ => get(engine, row, now, each)
-                    .map(|is_there| if is_there { Found::Row } else { Found::Nothing }),
+                _ => get(engine, row, now, each).map(|exists| {
+                    if exists {
+                        RowLookup::Present
+                    } else {
+                        RowLookup::Absent
+                    }
+                }),
             })?;
             if is_too_long {
-                return Err(limits.too_long().into());
+                return Err(limits.reply_too_long().into());
             }
-            if found == Found::Nothing
+            if found == RowLookup::Absent
                 && read_object(engine, key, now, |object| {
-                    answer_object(query, key, object, output.encoder(proto))
+                    encode_object_reply(query, key, object, output.encoder(proto))
                 })
                 .transpose()?
                 .is_some()
             {
                 continue;
             }
-            if found != Found::Row {
+            if found != RowLookup::Present {
                 absent += 1;
                 if matches!(query, KeyQuery::Get | KeyQuery::MGet)
-                    && found == Found::Nothing
-                    && let Some(otherwise) = engine.otherwise(key)
+                    && found == RowLookup::Absent
+                    && let Some(otherwise) = engine.else_value(key)
                 {
                     output.encoder(proto).bulk(otherwise);
                     continue;
@@ -164,9 +171,9 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
     match absent {
         Ok(absent) => {
             if query == KeyQuery::Exists {
-                state.encoder().count(asked - absent);
+                state.encoder().count(requested - absent);
             }
-            state.keys = (asked, absent);
+            state.keys = (requested, absent);
             Ok(())
         }
         Err(refusal) => {

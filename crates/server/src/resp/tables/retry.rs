@@ -8,18 +8,18 @@ use larder_types::text_row;
 
 use super::super::pending::Work;
 use super::super::place::place_of;
-use super::super::state::State;
-use super::super::subject::About;
-use super::coordinate::SeveralCores;
-use super::route::{To, is_of_every_core};
+use super::super::state::ConnectionState;
+use super::super::subject::CommandSubject;
+use super::coordinate::CoordinatedCommand;
+use super::route::{Destination, concerns_every_core};
 use super::{execute, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::postgres::RangeLoad;
-use crate::tables::{Awaited, Refusal, Unanswered};
+use crate::tables::{NoReply, Refusal, WaitCondition};
 
 /// Maximum number of attempts. Data is evicted while the command waits for the rest only if far too little memory is
 /// available.
-const TRIES_MAX: u32 = 10_000;
+const ATTEMPTS_MAX: u32 = 10_000;
 /// Maximum number of deferrals. A computed result is evicted before it is read only if far too little memory is
 /// available, or if its sources change faster than it is computed. After this many deferrals, it is computed in one
 /// step.
@@ -28,23 +28,23 @@ const DEFERRALS_MAX: u32 = 16;
 /// A command that waits for missing data and is then executed again.
 pub(in crate::resp) struct Retry {
     blocker: Blocker,
-    retried: Retried,
-    tries: u32,
+    retried: RetriedWork,
+    attempts: u32,
     /// Number of attempts that were deferred.
     deferrals: u32,
 }
 
 /// The data that the command waits for.
 enum Blocker {
-    Engines(Awaited),
+    Engines(WaitCondition),
     /// Rows of PostgreSQL.
     Postgres(RangeLoad),
 }
 
 /// The work to execute again.
-enum Retried {
-    /// The command, in one step (`whole`) or in several turns if it is long.
-    Command { whole: bool },
+enum RetriedWork {
+    /// The command, in one step (`atomic`) or in several turns if it is long.
+    Command { atomic: bool },
     /// EXEC, with the connection's transaction.
     Exec,
     /// The commands of another core's transaction.
@@ -52,19 +52,19 @@ enum Retried {
 }
 
 impl Retry {
-    fn new(blocker: Blocker, retried: Retried) -> Retry {
+    fn new(blocker: Blocker, retried: RetriedWork) -> Retry {
         Retry {
             blocker,
             retried,
-            tries: 0,
+            attempts: 0,
             deferrals: 0,
         }
     }
 
-    pub(super) fn awaiting(awaited: Awaited, whole: bool) -> Work {
+    pub(super) fn awaiting(awaited: WaitCondition, atomic: bool) -> Work {
         Work::Retry(Retry::new(
             Blocker::Engines(awaited),
-            Retried::Command { whole },
+            RetriedWork::Command { atomic },
         ))
     }
 
@@ -73,17 +73,17 @@ impl Retry {
     /// # Errors
     /// The data cannot be waited for.
     pub(super) fn for_needs(
-        state: &State,
+        state: &ConnectionState,
         command: Command<'_>,
         mut needs: Box<Needs>,
-        whole: bool,
-    ) -> Result<Work, Unanswered> {
+        atomic: bool,
+    ) -> Result<Work, NoReply> {
         let tables = state.tables();
         if let Some(awaited) = tables.request_needed(&mut needs) {
-            return Ok(Retry::awaiting(awaited, whole));
+            return Ok(Retry::awaiting(awaited, atomic));
         }
         if command.writes() {
-            return Err(Unanswered::Needs(needs));
+            return Err(NoReply::Needs(needs));
         }
         if command.spec.reads_every_key() {
             // Everything that the command needs is loaded together.
@@ -97,52 +97,55 @@ impl Retry {
                 }
             });
         }
-        let Some(wanted) = RangeLoad::of(&mut needs) else {
-            return Err(Unanswered::Needs(needs));
+        let Some(load) = RangeLoad::take(&mut needs) else {
+            return Err(NoReply::Needs(needs));
         };
-        let retried = Retried::Command { whole };
-        Ok(Work::Retry(Retry::new(Blocker::Postgres(wanted), retried)))
+        let retried = RetriedWork::Command { atomic };
+        Ok(Work::Retry(Retry::new(Blocker::Postgres(load), retried)))
     }
 
     /// Creates the job for EXEC on the connection's core, which waits before it starts.
-    pub(super) fn exec_awaiting(awaited: Awaited) -> Work {
-        Work::Retry(Retry::new(Blocker::Engines(awaited), Retried::Exec))
+    pub(super) fn exec_awaiting(awaited: WaitCondition) -> Work {
+        Work::Retry(Retry::new(Blocker::Engines(awaited), RetriedWork::Exec))
     }
 
     /// Loads the data that the reads of an EXEC need before it starts, because EXEC executes its commands in one step.
-    pub(super) fn before_exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+    pub(super) fn load_before_exec(
+        state: &mut ConnectionState,
+        snapshot: &Snapshot,
+    ) -> Option<Work> {
         let transaction = state.transaction.take()?;
         let requests = transaction.requests().iter();
         let commands = requests.map(|queued| queued.command.command());
-        let wanted = load_for_reads(state, snapshot, commands);
+        let load = load_for_reads(state, snapshot, commands);
         state.transaction = Some(transaction);
         Some(Work::Retry(Retry::new(
-            Blocker::Postgres(wanted?),
-            Retried::Exec,
+            Blocker::Postgres(load?),
+            RetriedWork::Exec,
         )))
     }
 
     /// Creates the job for the commands of another core's transaction, which wait before they start.
-    pub(super) fn batch_awaiting(awaited: Awaited, batch: Batch) -> Work {
+    pub(super) fn batch_awaiting(awaited: WaitCondition, batch: Batch) -> Work {
         Work::Retry(Retry::new(
             Blocker::Engines(awaited),
-            Retried::Transaction(batch),
+            RetriedWork::Transaction(batch),
         ))
     }
 
     /// As [`Retry::batch_awaiting`], for rows of PostgreSQL that their reads need.
-    pub(super) fn batch_loading(wanted: RangeLoad, batch: Batch) -> Work {
+    pub(super) fn batch_loading(load: RangeLoad, batch: Batch) -> Work {
         Work::Retry(Retry::new(
-            Blocker::Postgres(wanted),
-            Retried::Transaction(batch),
+            Blocker::Postgres(load),
+            RetriedWork::Transaction(batch),
         ))
     }
 
     /// Returns the memory held for further commands.
     pub fn memory_bytes(&self) -> usize {
         match &self.retried {
-            Retried::Command { .. } | Retried::Exec => 0,
-            Retried::Transaction(batch) => batch.memory_bytes(),
+            RetriedWork::Command { .. } | RetriedWork::Exec => 0,
+            RetriedWork::Transaction(batch) => batch.memory_bytes(),
         }
     }
 
@@ -155,48 +158,52 @@ impl Retry {
     ///
     /// # Errors
     /// The data is unavailable.
-    pub async fn wait(&self, state: &mut State, ticket: Option<u64>) -> Result<(), Refusal> {
+    pub async fn wait(
+        &self,
+        state: &mut ConnectionState,
+        ticket: Option<u64>,
+    ) -> Result<(), Refusal> {
         let core = state.core.clone();
-        let had = match &self.blocker {
+        let result = match &self.blocker {
             Blocker::Engines(awaited) => core.tables.wait_for(awaited, ticket).await,
             // Nothing is loaded from PostgreSQL during a pause.
             Blocker::Postgres(_) if ticket.is_some() => {
-                let message = "rows of PostgreSQL that the command reads went just before it began; send it again";
+                let message = "rows of PostgreSQL that the command reads were evicted just before it started; retry the command";
                 Err((Code::Source, message.to_owned()))
             }
-            Blocker::Postgres(wanted) => {
+            Blocker::Postgres(load) => {
                 let postgres = core.shared.postgres.as_ref();
-                wanted.load(postgres, &core.tables).await
+                load.load(postgres, &core.tables).await
             }
         };
-        if had.is_err() && matches!(self.retried, Retried::Exec) {
+        if result.is_err() && matches!(self.retried, RetriedWork::Exec) {
             state.transaction = None;
-            state.watching = None;
+            state.watched_keys = None;
         }
-        had
+        result
     }
 
     /// Executes the command again, and returns the remaining work.
-    pub fn again(
+    pub fn attempt(
         &mut self,
-        state: &mut State,
+        state: &mut ConnectionState,
         snapshot: &Snapshot,
         command: Command<'_>,
     ) -> Option<Work> {
-        if self.tries == TRIES_MAX {
+        if self.attempts == ATTEMPTS_MAX {
             let message = "the rows that this command reads do not fit in memory together";
             state.error(Code::OutOfMemory, message);
             return None;
         }
-        let is_deferred = matches!(self.blocker, Blocker::Engines(Awaited::Steps { .. }));
-        self.tries += 1;
+        let is_deferred = matches!(self.blocker, Blocker::Engines(WaitCondition::Steps { .. }));
+        self.attempts += 1;
         self.deferrals += u32::from(is_deferred);
         // The awaited data has arrived. During a load, more rows may have expired on other cores.
         let is_settled = !self.is_load();
         let mut next = match &mut self.retried {
-            Retried::Command { whole } => {
-                if !*whole && state.core.nodes.is_some() {
-                    match placed_again(state, snapshot, command) {
+            RetriedWork::Command { atomic } => {
+                if !*atomic && state.core.nodes.is_some() {
+                    match recheck_placement(state, snapshot, command) {
                         Ok(None) => {}
                         Ok(work) => return work,
                         Err(refusal) => {
@@ -205,16 +212,16 @@ impl Retry {
                         }
                     }
                 }
-                let whole = *whole || self.deferrals > DEFERRALS_MAX;
+                let atomic = *atomic || self.deferrals > DEFERRALS_MAX;
                 if is_settled {
-                    execute::try_settled(state, snapshot, command, whole)
+                    execute::try_settled(state, snapshot, command, atomic)
                 } else {
-                    execute::try_once(state, snapshot, command, whole)
+                    execute::try_once(state, snapshot, command, atomic)
                 }
             }
-            Retried::Exec if is_settled => transaction::exec_settled(state, snapshot),
-            Retried::Exec => transaction::exec(state, snapshot),
-            Retried::Transaction(batch) => {
+            RetriedWork::Exec if is_settled => transaction::exec_settled(state, snapshot),
+            RetriedWork::Exec => transaction::exec(state, snapshot),
+            RetriedWork::Transaction(batch) => {
                 let batch = std::mem::take(batch);
                 if is_settled {
                     transaction::execute_settled(state, snapshot, batch)
@@ -224,17 +231,17 @@ impl Retry {
             }
         };
         if let Some(Work::Retry(next)) = &mut next {
-            next.follows(self);
+            next.inherit_attempts(self);
         }
         next
     }
 
     /// Takes over the attempt counters of the previous wait, if it was of the same kind.
-    fn follows(&mut self, before: &Retry) {
+    fn inherit_attempts(&mut self, before: &Retry) {
         match (&mut self.blocker, &before.blocker) {
-            (Blocker::Postgres(wanted), Blocker::Postgres(before)) => wanted.follows(before),
+            (Blocker::Postgres(load), Blocker::Postgres(before)) => load.count_after(before),
             (Blocker::Engines(_), Blocker::Engines(_)) => {
-                (self.tries, self.deferrals) = (before.tries, before.deferrals);
+                (self.attempts, self.deferrals) = (before.attempts, before.deferrals);
             }
             _ => {}
         }
@@ -247,30 +254,30 @@ impl Retry {
 /// # Errors
 /// The command is a part of one over several cores or nodes, and this core no longer has the ownership by which the
 /// parts were divided.
-fn placed_again(
-    state: &State,
+fn recheck_placement(
+    state: &ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Result<Option<Work>, Refusal> {
     let core = &state.core;
-    if state.is_of_node {
-        return if is_of_every_core(&core.tables, snapshot, command) {
+    if state.executes_part {
+        return if concerns_every_core(&core.tables, snapshot, command) {
             core.tables
-                .ensure_owner_since(state.asked_at)
+                .ensure_owner_since(state.routing_epoch)
                 .map(|()| None)
         } else {
             // A key that another node owns by now is rejected during execution.
             Ok(None)
         };
     }
-    let is_here = place_of(core, snapshot, command) == To::Core(core.index);
-    Ok((!is_here).then(|| Work::SeveralCores(SeveralCores::of_nodes())))
+    let is_local = place_of(core, snapshot, command) == Destination::Core(core.index);
+    Ok((!is_local).then(|| Work::Coordinated(CoordinatedCommand::for_nodes())))
 }
 
 /// Returns the load of the missing rows for a transaction's reads, or `None` if nothing can be loaded. The reads are
 /// executed only to find these rows.
 pub(super) fn load_for_reads<'c>(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     commands: impl Iterator<Item = Command<'c>>,
 ) -> Option<RangeLoad> {
@@ -278,13 +285,13 @@ pub(super) fn load_for_reads<'c>(
     let mark = state.output.mark();
     let mut needs = Needs::default();
     for command in commands {
-        if command.writes() || !About::of(snapshot, command).has_rows() {
+        if command.writes() || !CommandSubject::of(snapshot, command).has_rows() {
             continue;
         }
-        if let Err(Unanswered::Needs(more)) = execute::execute_now(state, snapshot, command, true) {
+        if let Err(NoReply::Needs(more)) = execute::execute_now(state, snapshot, command, true) {
             needs.add(*more);
         }
         state.output.rewind(mark);
     }
-    RangeLoad::of(&mut needs)
+    RangeLoad::take(&mut needs)
 }

@@ -5,20 +5,20 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_types::{object_row, text_row};
 
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use super::condition::Condition;
-use super::expire::Lifetime;
-use super::partly::behind;
-use super::{strings, syntax};
+use super::expire::TtlOption;
+use super::partial_write::partial_write_error;
+use super::{strings, syntax_error};
 use crate::tables::objects::{
-    has_object, put_until, read_object, refuse_computed, remove_object, wrong_type,
+    check_not_computed, has_object, put_with_expiry, read_object, remove_object, wrong_type,
 };
-use crate::tables::{Refusal, Unanswered, complete, refusal};
+use crate::tables::{NoReply, Refusal, refusal, require_done};
 
 pub(super) fn write<T>(
-    state: &mut State,
-    change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
-) -> Result<T, Unanswered> {
+    state: &mut ConnectionState,
+    change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), NoReply>,
+) -> Result<T, NoReply> {
     let tables = state.tables();
     tables.write(&mut state.gate, change)
 }
@@ -29,13 +29,13 @@ pub(super) fn get(
     row: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
-) -> Result<bool, Unanswered> {
+) -> Result<bool, NoReply> {
     let mut found = false;
     let outcome = engine.get(row, now, &mut |value| {
         found = true;
         each(value);
     });
-    complete(outcome).map(|()| found)
+    require_done(outcome).map(|()| found)
 }
 
 /// Replaces the value of a key, whether a text or an object, with a text. Returns what the write must wait for.
@@ -48,7 +48,7 @@ pub(super) fn put_text(
     value: &[u8],
     deadline: Option<u64>,
     now: u64,
-) -> Result<Option<u64>, Unanswered> {
+) -> Result<Option<u64>, NoReply> {
     // The object is removed first, so that subscribers receive `del` before `set`.
     let object = take_object(engine, key, now)?;
     replace(engine, &text_row(key), value, deadline, object, now)
@@ -61,8 +61,8 @@ pub(super) fn put_object(
     bytes: &[u8],
     deadline: Option<u64>,
     now: u64,
-) -> Result<Option<u64>, Unanswered> {
-    refuse_computed(engine, key)?;
+) -> Result<Option<u64>, NoReply> {
+    check_not_computed(engine, key)?;
     let text = take_text(engine, key, now)?;
     replace(engine, &object_row(key), bytes, deadline, text, now)
 }
@@ -73,15 +73,15 @@ fn replace(
     row: &[u8],
     value: &[u8],
     deadline: Option<u64>,
-    replaced: Option<Replaced>,
+    replaced: Option<ReplacedValue>,
     now: u64,
-) -> Result<Option<u64>, Unanswered> {
-    let refused = match put_until(engine, row, value, deadline, now) {
+) -> Result<Option<u64>, NoReply> {
+    let refused = match put_with_expiry(engine, row, value, deadline, now) {
         Ok(waits_for) => return Ok(waits_for),
         Err(refused) => refused,
     };
     if let Some(replaced) = replaced {
-        replaced.put_back(engine, now)?;
+        replaced.restore(engine, now)?;
     }
     Err(refused.into())
 }
@@ -99,7 +99,7 @@ pub(super) fn refuse_computed_rows<'k>(
 }
 
 /// Returns whether a key has a text or an object.
-pub(super) fn is_there(engine: &mut Engine, key: &[u8], now: u64) -> Result<bool, Unanswered> {
+pub(super) fn key_exists(engine: &mut Engine, key: &[u8], now: u64) -> Result<bool, NoReply> {
     Ok(has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?)
 }
 
@@ -108,7 +108,7 @@ pub(super) fn remove_value(
     engine: &mut Engine,
     key: &[u8],
     now: u64,
-) -> Result<(u64, Option<u64>), Unanswered> {
+) -> Result<(u64, Option<u64>), NoReply> {
     let (was_object, waits_for) = remove_object(engine, key, now)?;
     let written = engine.remove(&text_row(key), now).map_err(refusal)?;
     let values = written.rows + u64::from(was_object);
@@ -116,37 +116,41 @@ pub(super) fn remove_value(
 }
 
 /// A value that is replaced by one of the other kind.
-struct Replaced {
+struct ReplacedValue {
     row: Vec<u8>,
     bytes: Vec<u8>,
     at: Option<u64>,
 }
 
 /// Removes the object of a key, if it has one.
-fn take_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Replaced>, Unanswered> {
+fn take_object(
+    engine: &mut Engine,
+    key: &[u8],
+    now: u64,
+) -> Result<Option<ReplacedValue>, NoReply> {
     let Some(bytes) = read_object(engine, key, now, <[u8]>::to_vec) else {
         return Ok(None);
     };
-    refuse_computed(engine, key)?;
+    check_not_computed(engine, key)?;
     let row = object_row(key);
     let at = engine.expires_at(&row, now);
     engine.remove(&row, now).map_err(refusal)?;
-    Ok(Some(Replaced { row, bytes, at }))
+    Ok(Some(ReplacedValue { row, bytes, at }))
 }
 
 /// Removes the text of a key, if it has one. The key's table must not be computed.
-fn take_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Replaced>, Unanswered> {
+fn take_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<ReplacedValue>, NoReply> {
     let row = text_row(key).into_owned();
     let at = engine.expires_at(&row, now);
     let Some(bytes) = engine.base_row(&row).map(|(value, _)| value.to_vec()) else {
         return Ok(None);
     };
     engine.remove(&row, now).map_err(refusal)?;
-    Ok(Some(Replaced { row, bytes, at }))
+    Ok(Some(ReplacedValue { row, bytes, at }))
 }
 
-impl Replaced {
-    fn put_back(&self, engine: &mut Engine, now: u64) -> Result<(), Unanswered> {
+impl ReplacedValue {
+    fn restore(&self, engine: &mut Engine, now: u64) -> Result<(), NoReply> {
         let put = engine.put_beyond_limit(&self.row, &self.bytes, now);
         put.map_err(refusal)?;
         if self.at.is_some() {
@@ -161,26 +165,26 @@ impl Replaced {
 struct SetOptions<'a> {
     condition: Condition<'a>,
     get: bool,
-    lifetime: Lifetime<'a>,
+    ttl: TtlOption<'a>,
 }
 
-fn set_options(request: Request<'_>) -> Result<SetOptions<'_>, Refusal> {
+fn parse_set_options(request: Request<'_>) -> Result<SetOptions<'_>, Refusal> {
     let mut options = SetOptions::default();
     let mut at = 3;
     while let Some(option) = request.get(at) {
         at += 1;
         let option = option.to_ascii_uppercase();
-        let value = || request.get(at).ok_or_else(syntax);
+        let value = || request.get(at).ok_or_else(syntax_error);
         match option.as_slice() {
-            b"NX" => options.only_if(Condition::IfAbsent)?,
-            b"XX" => options.only_if(Condition::IfPresent)?,
+            b"NX" => options.set_condition(Condition::IfAbsent)?,
+            b"XX" => options.set_condition(Condition::IfPresent)?,
             b"GET" => options.get = true,
-            word if options.lifetime.take(word, value)? => {
+            word if options.ttl.parse_option(word, value)? => {
                 at += usize::from(word != b"KEEPTTL");
             }
             word => {
-                let condition = Condition::parse(word, value)?.ok_or_else(syntax)?;
-                options.only_if(condition)?;
+                let condition = Condition::parse(word, value)?.ok_or_else(syntax_error)?;
+                options.set_condition(condition)?;
                 at += 1;
             }
         }
@@ -191,16 +195,19 @@ fn set_options(request: Request<'_>) -> Result<SetOptions<'_>, Refusal> {
 impl<'a> SetOptions<'a> {
     /// # Errors
     /// A different condition was given before.
-    fn only_if(&mut self, condition: Condition<'a>) -> Result<(), Refusal> {
+    fn set_condition(&mut self, condition: Condition<'a>) -> Result<(), Refusal> {
         if self.condition != Condition::Always && self.condition != condition {
-            return Err(syntax());
+            return Err(syntax_error());
         }
         self.condition = condition;
         Ok(())
     }
 }
 
-pub(super) fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn set_if_absent(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let key = request.arg(1);
     let written = write(state, |engine, now| {
         if has_object(engine, key, now) {
@@ -214,7 +221,7 @@ pub(super) fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(
     Ok(())
 }
 
-pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn set(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let (key, value) = (request.arg(1), request.arg(2));
     if request.len() == 3 {
         write(state, |engine, now| {
@@ -223,14 +230,14 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
         state.encoder().ok();
         return Ok(());
     }
-    let options = set_options(request)?;
-    let times = options.lifetime.times("set")?;
-    let bound = strings::Bound::of(state);
+    let options = parse_set_options(request)?;
+    let ttl = options.ttl.validate("set")?;
+    let bound = strings::ReturnedValueLimit::of(state);
     let (put, before) = write(state, |engine, now| {
         let mut before = None;
-        let deadline = times.deadline(engine, key, now, "set")?;
+        let deadline = ttl.deadline(engine, key, now, "set")?;
         let is_object = has_object(engine, key, now);
-        if is_object && (options.get || options.condition.compares()) {
+        if is_object && (options.get || options.condition.compares_value()) {
             return Err(wrong_type().into());
         }
         if options.get || options.condition != Condition::Always {
@@ -243,14 +250,14 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
         {
             return Ok((Err(refusal), None));
         }
-        if !options.condition.holds(before.as_deref(), is_object) {
+        if !options.condition.is_met(before.as_deref(), is_object) {
             return Ok((Ok((false, before)), None));
         }
         let waits_for = put_text(engine, key, value, deadline, now)?;
         Ok((Ok((true, before)), waits_for))
     })??;
     match before {
-        before if options.get => strings::answer(state, "SET", before),
+        before if options.get => strings::append_previous(state, "SET", before),
         _ if !put => state.encoder().null(),
         _ => state.encoder().ok(),
     }
@@ -258,15 +265,15 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
 }
 
 /// Executes DELEX: removes a key if its text meets a condition.
-pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn del_if(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let key = request.arg(1);
     let condition = match (request.get(2), request.get(3), request.len()) {
         (None, ..) => Condition::Always,
         (Some(word), Some(value), 4) => {
             let condition = Condition::parse(&word.to_ascii_uppercase(), || Ok(value))?;
-            condition.ok_or_else(syntax)?
+            condition.ok_or_else(syntax_error)?
         }
-        _ => return Err(syntax().into()),
+        _ => return Err(syntax_error().into()),
     };
     if condition == Condition::Always {
         return del(state, request);
@@ -280,7 +287,7 @@ pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unan
         }
         let mut is_met = false;
         let found = get(engine, row, now, |value| {
-            is_met = condition.holds(Some(value), false);
+            is_met = condition.is_met(Some(value), false);
         })?;
         if !found || !is_met {
             return Ok((0, None));
@@ -292,7 +299,7 @@ pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unan
     Ok(())
 }
 
-pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+pub(super) fn del(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let mut removed = 0;
     if request.len() > 2 {
         let keys = request.args().skip(1);
@@ -301,14 +308,18 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     }
     for (before, key) in request.args().skip(1).enumerate() {
         let done = write(state, |engine, now| remove_value(engine, key, now));
-        removed += done.map_err(|why| behind(before, "DEL", why))?;
+        removed += done.map_err(|why| partial_write_error(before, "DEL", why))?;
     }
     state.encoder().count(removed);
     Ok(())
 }
 
 /// Executes INCRBY and similar. `by` is `None` if its negation overflowed.
-pub(super) fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Unanswered> {
+pub(super) fn increment(
+    state: &mut ConnectionState,
+    key: &[u8],
+    by: Option<i64>,
+) -> Result<(), NoReply> {
     let by = by.ok_or_else(|| (Code::BadRequest, "decrement would overflow".to_owned()))?;
     let row = &*text_row(key);
     let sum = write(state, |engine, now| {

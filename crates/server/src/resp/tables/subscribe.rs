@@ -21,13 +21,13 @@ use larder_protocol::resp::{Proto, Request};
 use larder_types::is_plain;
 
 use super::super::pending::Work;
-use super::super::pubsub::refuse_long;
-use super::super::state::State;
+use super::super::pubsub::check_channel_length;
+use super::super::state::ConnectionState;
 use super::super::subject::is_of_table;
-use super::of_other_node;
-use super::scan::literal;
+use super::rows_on_other_node;
+use super::scan::literal_prefix;
 use crate::catalog::Snapshot;
-use crate::clients::{Client, Note};
+use crate::clients::{Client, Notification};
 use crate::error::show;
 use crate::glob::Glob;
 use crate::tables::{KEY_CHANNEL, Refusal, Subscription, TablesHandle, stopping};
@@ -56,28 +56,28 @@ fn subscription_bytes(name: &[u8], is_of_rows: bool) -> usize {
 }
 
 /// The subscriptions of a connection.
-pub(in crate::resp) struct Subscribed {
+pub(in crate::resp) struct ConnectionSubscriptions {
     handle: Arc<TablesHandle>,
     client: Arc<Client>,
-    channels: BTreeMap<Arc<[u8]>, Place>,
-    patterns: BTreeMap<Arc<[u8]>, Place>,
+    channels: BTreeMap<Arc<[u8]>, SubscriptionSource>,
+    patterns: BTreeMap<Arc<[u8]>, SubscriptionSource>,
 }
 
 /// The source of a subscription's messages.
-enum Place {
+enum SubscriptionSource {
     /// The cores that own rows whose keys have this prefix.
     Rows {
         id: u64,
-        beginning: Vec<u8>,
+        prefix: Vec<u8>,
         cores: Vec<usize>,
     },
     /// PUBLISH and keyspace events.
     Channel,
 }
 
-impl Subscribed {
-    fn new(state: &State) -> Subscribed {
-        Subscribed {
+impl ConnectionSubscriptions {
+    fn new(state: &ConnectionState) -> ConnectionSubscriptions {
+        ConnectionSubscriptions {
             handle: state.core.shared.tables.clone(),
             client: state.client.clone(),
             channels: BTreeMap::new(),
@@ -85,7 +85,7 @@ impl Subscribed {
         }
     }
 
-    fn names(&mut self, are_patterns: bool) -> &mut BTreeMap<Arc<[u8]>, Place> {
+    fn names_mut(&mut self, are_patterns: bool) -> &mut BTreeMap<Arc<[u8]>, SubscriptionSource> {
         if are_patterns {
             &mut self.patterns
         } else {
@@ -102,37 +102,32 @@ impl Subscribed {
         (self.channels.len(), self.patterns.len())
     }
 
-    fn leave(&mut self, name: &[u8], are_patterns: bool) {
-        if let Some(place) = self.names(are_patterns).remove(name) {
-            let is_of_rows = matches!(place, Place::Rows { .. });
+    fn remove(&mut self, name: &[u8], are_patterns: bool) {
+        if let Some(place) = self.names_mut(are_patterns).remove(name) {
+            let is_of_rows = matches!(place, SubscriptionSource::Rows { .. });
             let bytes = subscription_bytes(name, is_of_rows);
             self.client.subscription_bytes.fetch_sub(bytes, Relaxed);
-            self.give_up(name, are_patterns, place);
+            self.release(name, are_patterns, place);
         }
     }
 
-    fn give_up(&self, name: &[u8], is_pattern: bool, place: Place) {
+    fn release(&self, name: &[u8], is_pattern: bool, place: SubscriptionSource) {
         let channels = &self.handle.channels;
         channels.unsubscribe(name, is_pattern, self.client.id);
-        let Place::Rows {
-            id,
-            beginning,
-            cores,
-        } = place
-        else {
+        let SubscriptionSource::Rows { id, prefix, cores } = place else {
             return;
         };
         for core in cores {
-            let beginning = beginning.clone();
+            let prefix = prefix.clone();
             // The completion is not waited for.
             drop(self.handle.start_on(core, None, move |tables| async move {
-                tables.unsubscribe(id, &beginning);
+                tables.unsubscribe(id, &prefix);
             }));
         }
     }
 
     /// Returns whether the client is still subscribed to a message.
-    fn wants(&self, pattern: Option<&Arc<[u8]>>, channel: &Arc<[u8]>) -> bool {
+    fn is_subscribed_to(&self, pattern: Option<&Arc<[u8]>>, channel: &Arc<[u8]>) -> bool {
         match pattern {
             Some(pattern) => self.patterns.contains_key(pattern),
             None => self.channels.contains_key(channel),
@@ -140,11 +135,11 @@ impl Subscribed {
     }
 }
 
-impl Drop for Subscribed {
+impl Drop for ConnectionSubscriptions {
     fn drop(&mut self) {
         for are_patterns in [false, true] {
-            for (name, place) in std::mem::take(self.names(are_patterns)) {
-                self.give_up(&name, are_patterns, place);
+            for (name, place) in std::mem::take(self.names_mut(are_patterns)) {
+                self.release(&name, are_patterns, place);
             }
         }
         self.client.subscription_bytes.store(0, Relaxed);
@@ -152,21 +147,21 @@ impl Drop for Subscribed {
 }
 
 /// Sends the client a message of its mailbox.
-pub(in crate::resp) fn deliver(state: &mut State, note: Note) {
+pub(in crate::resp) fn deliver(state: &mut ConnectionState, note: Notification) {
     match note {
-        Note::Message {
+        Notification::Message {
             pattern,
             channel,
             payload,
         } => {
-            let subscribed = state.subscribed.as_ref();
-            if subscribed.is_some_and(|own| own.wants(pattern.as_ref(), &channel)) {
-                message(state, pattern.as_deref(), &channel, &payload);
+            let subscriptions = state.subscriptions.as_ref();
+            if subscriptions.is_some_and(|own| own.is_subscribed_to(pattern.as_ref(), &channel)) {
+                send_message(state, pattern.as_deref(), &channel, &payload);
             }
         }
-        Note::Ended { name, is_pattern } => end(state, &name, is_pattern),
-        Note::Invalidate(key) => invalidate(state, key.as_deref()),
-        Note::RedirectionBroken(id) => {
+        Notification::Ended { name, is_pattern } => end_subscription(state, &name, is_pattern),
+        Notification::Invalidate(key) => invalidate(state, key.as_deref()),
+        Notification::RedirectionBroken(id) => {
             let mut encoder = state.encoder();
             if encoder.proto == Proto::Resp3 {
                 encoder.push(2);
@@ -177,7 +172,12 @@ pub(in crate::resp) fn deliver(state: &mut State, note: Note) {
     }
 }
 
-fn message(state: &mut State, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) {
+fn send_message(
+    state: &mut ConnectionState,
+    pattern: Option<&[u8]>,
+    channel: &[u8],
+    payload: &[u8],
+) {
     let mut encoder = state.encoder();
     match pattern {
         None => {
@@ -195,8 +195,8 @@ fn message(state: &mut State, pattern: Option<&[u8]>, channel: &[u8], payload: &
 }
 
 /// Sends an invalidation of one key, or of all keys, to the client.
-fn invalidate(state: &mut State, key: Option<&[u8]>) {
-    let is_subscribed = state.subscribed.is_some();
+fn invalidate(state: &mut ConnectionState, key: Option<&[u8]>) {
+    let is_subscribed = state.subscriptions.is_some();
     let mut encoder = state.encoder();
     match encoder.proto {
         Proto::Resp3 => {
@@ -221,24 +221,27 @@ fn invalidate(state: &mut State, key: Option<&[u8]>) {
 }
 
 /// Notifies the client that a subscription has ended, as Redis Cluster does when the slot of a sharded channel moves.
-fn end(state: &mut State, name: &Arc<[u8]>, is_pattern: bool) {
-    let Some(mut subscribed) = state.subscribed.take() else {
+fn end_subscription(state: &mut ConnectionState, name: &Arc<[u8]>, is_pattern: bool) {
+    let Some(mut subscriptions) = state.subscriptions.take() else {
         return;
     };
-    if subscribed.names(is_pattern).contains_key(name) {
-        subscribed.leave(name, is_pattern);
+    if subscriptions.names_mut(is_pattern).contains_key(name) {
+        subscriptions.remove(name, is_pattern);
         let word = if is_pattern {
             "punsubscribe"
         } else {
             "unsubscribe"
         };
-        confirm(state, word, Some(name), subscribed.count());
+        encode_confirmation(state, word, Some(name), subscriptions.count());
     }
-    keep(state, subscribed);
+    store_subscriptions(state, subscriptions);
 }
 
 /// Returns the error for a command that is not permitted in subscriber mode (subscribed, with RESP2).
-pub(in crate::resp) fn refuse_in_subscriber_mode(state: &State, command: &Spec) -> Option<Refusal> {
+pub(in crate::resp) fn refuse_in_subscriber_mode(
+    state: &ConnectionState,
+    command: &Spec,
+) -> Option<Refusal> {
     (state.is_in_subscriber_mode() && !command.in_subscriber_mode).then(|| {
         let name = command.name.to_ascii_lowercase();
         let message = format!(
@@ -249,7 +252,7 @@ pub(in crate::resp) fn refuse_in_subscriber_mode(state: &State, command: &Spec) 
 }
 
 /// Executes PING in subscriber mode.
-pub(in crate::resp) fn ping(state: &mut State, message: &[u8]) {
+pub(in crate::resp) fn ping(state: &mut ConnectionState, message: &[u8]) {
     debug_assert_eq!(state.proto, Proto::Resp2);
     let mut encoder = state.encoder();
     encoder.array(2);
@@ -259,10 +262,10 @@ pub(in crate::resp) fn ping(state: &mut State, message: &[u8]) {
 
 /// The target of a channel name or pattern.
 #[derive(Clone)]
-enum Target {
+enum SubscriptionTarget {
     /// The rows whose keys have this prefix and match, or the one key. For a pattern, also the channels that match it.
     Rows {
-        beginning: Vec<u8>,
+        prefix: Vec<u8>,
         keys: Arc<Glob>,
         channels: Option<Arc<Glob>>,
     },
@@ -270,41 +273,41 @@ enum Target {
     Channel(Option<Arc<Glob>>),
 }
 
-fn understand(
+fn parse_target(
     name: &[u8],
     is_pattern: bool,
     snapshot: &Snapshot,
     any_key: &Arc<Glob>,
-) -> Result<Target, Refusal> {
+) -> Result<SubscriptionTarget, Refusal> {
     let channels = if is_pattern {
         Some(Arc::new(Glob::parse(name)?))
     } else {
         None
     };
-    refuse_long(name)?;
+    check_channel_length(name)?;
     let any = name.strip_prefix(ANY_KEY_CHANNEL).filter(|_| is_pattern);
     let Some(glob) = name.strip_prefix(KEY_CHANNEL).or(any) else {
-        return Ok(Target::Channel(channels));
+        return Ok(SubscriptionTarget::Channel(channels));
     };
-    let beginning = if is_pattern {
-        literal(glob)
+    let prefix = if is_pattern {
+        literal_prefix(glob)
     } else {
         glob.to_vec()
     };
     let separator = |byte: &u8| matches!(byte, b'|' | b':');
-    let end = if is_plain(&beginning) {
+    let end = if is_plain(&prefix) {
         None
     } else {
-        beginning.iter().position(separator)
+        prefix.iter().position(separator)
     };
-    let Some(end) = end.or((!is_pattern).then_some(beginning.len())) else {
+    let Some(end) = end.or((!is_pattern).then_some(prefix.len())) else {
         // Changes of all tables are sent as keyspace events, if these are selected.
-        return Ok(Target::Channel(channels));
+        return Ok(SubscriptionTarget::Channel(channels));
     };
-    if !is_of_table(snapshot, &beginning) {
-        let store = show(&beginning[..end]);
+    if !is_of_table(snapshot, &prefix) {
+        let store = show(&prefix[..end]);
         let message = format!(
-            "{store} is a store, whose keys do not change one by one; STORE.VERSION tells of a new version"
+            "{store} is a store, and its keys change only with a new version; STORE.VERSION reports the live version"
         );
         return Err((Code::BadRequest, message));
     }
@@ -314,8 +317,8 @@ fn understand(
         // A single key is compared without a pattern, whatever its length.
         any_key.clone()
     };
-    Ok(Target::Rows {
-        beginning,
+    Ok(SubscriptionTarget::Rows {
+        prefix,
         keys: glob,
         channels,
     })
@@ -324,25 +327,25 @@ fn understand(
 /// A SUBSCRIBE or PSUBSCRIBE in progress, which registers with the cores.
 pub(in crate::resp) struct SubscribeJob {
     are_patterns: bool,
-    names: Vec<(Arc<[u8]>, Target)>,
+    names: Vec<(Arc<[u8]>, SubscriptionTarget)>,
 }
 
 impl SubscribeJob {
     pub fn begin(
-        state: &State,
+        state: &ConnectionState,
         snapshot: &Snapshot,
         request: Request<'_>,
         are_patterns: bool,
     ) -> Result<Option<Work>, Refusal> {
         let any_key = Arc::new(Glob::parse(b"")?);
-        let limit = state.core.clients.limits.each;
+        let limit = state.core.clients.limits.per_client_bytes;
         let mut bytes = state.client.memory_bytes();
         let mut names = Vec::new();
         for name in request.args().skip(1) {
-            let target = understand(name, are_patterns, snapshot, &any_key)?;
-            bytes += subscription_bytes(name, matches!(target, Target::Rows { .. }));
+            let target = parse_target(name, are_patterns, snapshot, &any_key)?;
+            bytes += subscription_bytes(name, matches!(target, SubscriptionTarget::Rows { .. }));
             if bytes > limit {
-                return Err(too_many(limit));
+                return Err(too_many_subscriptions(limit));
             }
             names.push((Arc::from(name), target));
         }
@@ -352,33 +355,37 @@ impl SubscribeJob {
         })))
     }
 
-    pub async fn run(&mut self, state: &mut State) {
-        let subscribed = state.subscribed.take();
-        let mut subscribed = subscribed.unwrap_or_else(|| Box::new(Subscribed::new(state)));
+    pub async fn run(&mut self, state: &mut ConnectionState) {
+        let subscriptions = state.subscriptions.take();
+        let mut subscriptions =
+            subscriptions.unwrap_or_else(|| Box::new(ConnectionSubscriptions::new(state)));
         let are_patterns = self.are_patterns;
         let mut new = Vec::new();
         let mut refused = None;
         for (name, target) in &self.names {
-            if subscribed.names(are_patterns).contains_key(name) {
+            if subscriptions.names_mut(are_patterns).contains_key(name) {
                 continue;
             }
-            match self.enter(state, &subscribed, name, target).await {
+            match self.register(state, &subscriptions, name, target).await {
                 Ok(place) => {
-                    let (Target::Channel(glob) | Target::Rows { channels: glob, .. }) = target;
-                    let channels = &subscribed.handle.channels;
-                    let entered = match glob {
+                    let (SubscriptionTarget::Channel(glob)
+                    | SubscriptionTarget::Rows { channels: glob, .. }) = target;
+                    let channels = &subscriptions.handle.channels;
+                    let subscribed_channel = match glob {
                         None => {
                             channels.subscribe(name, &state.client);
                             Ok(())
                         }
                         Some(glob) => channels.subscribe_to_pattern(name, glob, &state.client),
                     };
-                    subscribed.names(are_patterns).insert(name.clone(), place);
-                    let is_of_rows = matches!(target, Target::Rows { .. });
+                    subscriptions
+                        .names_mut(are_patterns)
+                        .insert(name.clone(), place);
+                    let is_of_rows = matches!(target, SubscriptionTarget::Rows { .. });
                     let bytes = subscription_bytes(name, is_of_rows);
                     state.client.subscription_bytes.fetch_add(bytes, Relaxed);
                     new.push(name.clone());
-                    if let Err(refusal) = entered {
+                    if let Err(refusal) = subscribed_channel {
                         refused = Some(refusal);
                         break;
                     }
@@ -391,104 +398,101 @@ impl SubscribeJob {
         }
         if let Some(refusal) = refused {
             new.iter()
-                .for_each(|name| subscribed.leave(name, are_patterns));
+                .for_each(|name| subscriptions.remove(name, are_patterns));
             state.refuse(refusal);
         } else {
-            let before = subscribed.count() - new.len();
-            let (mut count, mut told) = (before, 0);
+            let before = subscriptions.count() - new.len();
+            let (mut count, mut confirmed) = (before, 0);
             for (name, ..) in &self.names {
-                if new.get(told) == Some(name) {
-                    (told, count) = (told + 1, count + 1);
+                if new.get(confirmed) == Some(name) {
+                    (confirmed, count) = (confirmed + 1, count + 1);
                 }
                 let word = if are_patterns {
                     "psubscribe"
                 } else {
                     "subscribe"
                 };
-                confirm(state, word, Some(name), count);
+                encode_confirmation(state, word, Some(name), count);
             }
         }
-        keep(state, subscribed);
+        store_subscriptions(state, subscriptions);
     }
 
-    async fn enter(
+    async fn register(
         &self,
-        state: &State,
-        subscribed: &Subscribed,
+        state: &ConnectionState,
+        subscriptions: &ConnectionSubscriptions,
         name: &Arc<[u8]>,
-        target: &Target,
-    ) -> Result<Place, Refusal> {
-        let Target::Rows {
-            beginning, keys, ..
-        } = target
-        else {
-            return Ok(Place::Channel);
+        target: &SubscriptionTarget,
+    ) -> Result<SubscriptionSource, Refusal> {
+        let SubscriptionTarget::Rows { prefix, keys, .. } = target else {
+            return Ok(SubscriptionSource::Channel);
         };
         let is_pattern = self.are_patterns;
         let subscription = Subscription {
             id: NEXT_ID.fetch_add(1, Relaxed),
-            beginning: beginning.clone(),
-            is_key: !is_pattern || *beginning == keys.pattern(),
+            prefix: prefix.clone(),
+            is_key: !is_pattern || *prefix == keys.pattern(),
             glob: keys.clone(),
             name: name.clone(),
             is_pattern,
             client: state.client.clone(),
         };
-        let cores = state.core.tables.homes(beginning, subscription.is_key);
-        let elsewhere = cores
+        let cores = state.core.tables.find_homes(prefix, subscription.is_key);
+        let remote_place = cores
             .iter()
             .max()
-            .filter(|core| **core >= subscribed.handle.cores());
-        if cores.len() > 1 && elsewhere.is_some() {
-            return Err(of_many_nodes(name));
+            .filter(|core| **core >= subscriptions.handle.cores());
+        if cores.len() > 1 && remote_place.is_some() {
+            return Err(pattern_spans_nodes(name));
         }
-        if let Some(place) = elsewhere {
-            return Err(of_other_node(&state.core.tables, *place, "subscribed to"));
+        if let Some(place) = remote_place {
+            return Err(rows_on_other_node(
+                &state.core.tables,
+                *place,
+                "subscribed to",
+            ));
         }
-        let (id, beginning) = (subscription.id, subscription.beginning.clone());
-        let mut begun_on = Vec::with_capacity(cores.len());
-        let place = |cores| Place::Rows {
-            id,
-            beginning,
-            cores,
-        };
+        let (id, prefix) = (subscription.id, subscription.prefix.clone());
+        let mut registered_on = Vec::with_capacity(cores.len());
+        let place = |cores| SubscriptionSource::Rows { id, prefix, cores };
         for core in cores {
             let (own, shared) = (subscription.clone(), state.core.shared.clone());
-            let begun = subscribed
+            let registration = subscriptions
                 .handle
                 .run_on(core, move |tables| tables.subscribe(own, shared));
-            match begun.await.map_err(stopping) {
-                Ok(Ok(())) => begun_on.push(core),
+            match registration.await.map_err(stopping) {
+                Ok(Ok(())) => registered_on.push(core),
                 Ok(Err(refusal)) | Err(refusal) => {
-                    subscribed.give_up(name, is_pattern, place(begun_on));
+                    subscriptions.release(name, is_pattern, place(registered_on));
                     return Err(refusal);
                 }
             }
         }
-        Ok(place(begun_on))
+        Ok(place(registered_on))
     }
 }
 
 /// Returns the error for a SUBSCRIBE that exceeds the client's memory limit.
-fn too_many(limit: usize) -> Refusal {
+fn too_many_subscriptions(limit: usize) -> Refusal {
     let message = format!(
-        "the subscriptions of this connection would take more than the {limit} bytes that server.client_memory allows: nothing of this command was \
-         subscribed to; use a pattern, or several connections"
+        "the subscriptions of this connection would take more than the {limit} bytes that server.client_memory allows, so this command subscribed to \
+         nothing; use a pattern, or several connections"
     );
     (Code::OutOfMemory, message)
 }
 
 /// Returns the error for a pattern whose rows are on several nodes, because each node notifies only of its own rows.
-fn of_many_nodes(pattern: &[u8]) -> Refusal {
+fn pattern_spans_nodes(pattern: &[u8]) -> Refusal {
     let message = format!(
-        "the rows of '{}' are on several nodes of the cluster, each of which notifies of its own rows only: subscribe to patterns that name the leading \
+        "several nodes of the cluster own the rows of '{}', and each sends notifications only for its own rows; subscribe to patterns that name the leading \
          column, such as __keyspace@0__:post|bob|*, each at the node that CLUSTER SLOTS names for it",
         show(pattern)
     );
     (Code::CrossSlot, message)
 }
 
-fn confirm(state: &mut State, word: &str, name: Option<&[u8]>, count: usize) {
+fn encode_confirmation(state: &mut ConnectionState, word: &str, name: Option<&[u8]>, count: usize) {
     let mut encoder = state.encoder();
     encoder.push(3);
     encoder.text(word);
@@ -500,41 +504,41 @@ fn confirm(state: &mut State, word: &str, name: Option<&[u8]>, count: usize) {
 }
 
 /// Stores the subscriptions in the connection, unless there are none.
-fn keep(state: &mut State, subscribed: Box<Subscribed>) {
-    state.client.set_subscriptions(subscribed.counts());
-    state.subscribed = (subscribed.count() > 0).then_some(subscribed);
+fn store_subscriptions(state: &mut ConnectionState, subscriptions: Box<ConnectionSubscriptions>) {
+    state.client.set_subscriptions(subscriptions.counts());
+    state.subscriptions = (subscriptions.count() > 0).then_some(subscriptions);
 }
 
 /// Executes UNSUBSCRIBE and PUNSUBSCRIBE, for the given names or for all.
-pub(super) fn leave(state: &mut State, request: Request<'_>, are_patterns: bool) {
+pub(super) fn unsubscribe(state: &mut ConnectionState, request: Request<'_>, are_patterns: bool) {
     let word = if are_patterns {
         "punsubscribe"
     } else {
         "unsubscribe"
     };
-    let Some(mut subscribed) = state.subscribed.take() else {
+    let Some(mut subscriptions) = state.subscriptions.take() else {
         let names: Vec<&[u8]> = request.args().skip(1).collect();
         if names.is_empty() {
-            return confirm(state, word, None, 0);
+            return encode_confirmation(state, word, None, 0);
         }
         return names
             .iter()
-            .for_each(|name| confirm(state, word, Some(name), 0));
+            .for_each(|name| encode_confirmation(state, word, Some(name), 0));
     };
     let mut names: Vec<Vec<u8>> = request.args().skip(1).map(<[u8]>::to_vec).collect();
     if names.is_empty() {
-        names = subscribed
-            .names(are_patterns)
+        names = subscriptions
+            .names_mut(are_patterns)
             .keys()
             .map(|name| name.to_vec())
             .collect();
     }
     if names.is_empty() {
-        confirm(state, word, None, subscribed.count());
+        encode_confirmation(state, word, None, subscriptions.count());
     }
     for name in &names {
-        subscribed.leave(name, are_patterns);
-        confirm(state, word, Some(name), subscribed.count());
+        subscriptions.remove(name, are_patterns);
+        encode_confirmation(state, word, Some(name), subscriptions.count());
     }
-    keep(state, subscribed);
+    store_subscriptions(state, subscriptions);
 }

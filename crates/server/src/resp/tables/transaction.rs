@@ -2,26 +2,26 @@
 //!
 //! Commands are queued in decoded form. EXEC executes them in order, without commands of other clients in between, and
 //! passes their changes to the journal as one batch. It is a no-op if a watched key has changed (see `watch`). Its
-//! reads of stores are executed first (see `stores`).
+//! reads of stores are executed first (see `store_reads`).
 
 use larder_protocol::commands::{Batch, Command, Id, InMulti, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_types::text_row;
 
 use super::super::dispatch;
-use super::super::mixed::Split;
+use super::super::mixed_reads::SplitRequest;
 use super::super::pending::Work;
 use super::super::spaces;
-use super::super::state::State;
-use super::super::subject::About;
+use super::super::state::ConnectionState;
+use super::super::subject::CommandSubject;
 use super::check::check_keys;
-use super::coordinate::SeveralCores;
+use super::coordinate::CoordinatedCommand;
 use super::execute::execute_now;
-use super::strings::key_of_answer;
+use super::strings::returned_value_key;
 use super::{Retry, StoresJob, retry, watch};
 use crate::catalog::Snapshot;
 use crate::clients::Limits;
-use crate::tables::{Awaited, Refusal};
+use crate::tables::{Refusal, WaitCondition};
 
 /// The commands since MULTI.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub(in crate::resp) struct Transaction {
     requests: Vec<Queued>,
     /// Memory of all requests.
     bytes: usize,
-    refused: bool,
+    is_refused: bool,
     /// The transaction was discarded because it exceeded the memory limit.
     is_too_large: bool,
 }
@@ -38,10 +38,10 @@ pub(in crate::resp) struct Transaction {
 pub(in crate::resp) struct Queued {
     pub command: OwnedCommand,
     /// The reply of a read of a store, once it was executed.
-    pub answer: Option<Vec<u8>>,
+    pub reply: Option<Vec<u8>>,
     /// For a read of stores and tables, the stores' part and its reply, once it was read. `command` then reads only the
     /// rows.
-    pub stores: Option<Box<(Split, Vec<u8>)>>,
+    pub stores: Option<Box<(SplitRequest, Vec<u8>)>>,
 }
 
 impl Queued {
@@ -51,8 +51,10 @@ impl Queued {
             None => reply,
             Some(read) => {
                 let (split, stores) = &**read;
-                let joined = split.join(&reply, stores);
-                joined.unwrap_or_else(|| b"-IOERR the rows cannot be read\r\n".to_vec())
+                let joined = split.merge_replies(&reply, stores);
+                joined.unwrap_or_else(|| {
+                    b"-IOERR the rows of the tables could not be read\r\n".to_vec()
+                })
             }
         }
     }
@@ -60,44 +62,44 @@ impl Queued {
 
 /// Queues a command, or rejects it and with it the transaction.
 pub(in crate::resp) fn queue(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     command: Command<'_>,
-    about: About,
+    about: CommandSubject,
 ) {
     let Some(transaction) = &mut state.transaction else {
         return;
     };
     let limits = state.core.clients.limits;
     let commands_max = state.core.shared.config.server.max_transaction_commands as usize;
-    let fits = transaction.refuse_more(command, limits, commands_max);
+    let fits = transaction.check_room(command, limits, commands_max);
     let refused = fits.and_then(|()| match (command.spec.in_multi, about) {
         (InMulti::Refused, _) => {
             let message = format!("{} isn't allowed in a transaction", command.name());
             Err((Code::BadRequest, message))
         }
-        _ if spaces::is_of_spaces(command) && state.core.nodes.is_some() => {
+        _ if spaces::is_space_command(command) && state.core.nodes.is_some() => {
             let message = format!(
-                "{} isn't allowed in a transaction of a cluster: other nodes take part in it",
+                "{} isn't allowed in a transaction of a cluster, because several nodes execute it",
                 command.name()
             );
             Err((Code::BadRequest, message))
         }
-        (_, About::Rows) => check_keys(snapshot, command),
+        (_, CommandSubject::Rows) => check_keys(snapshot, command),
         _ => Ok(()),
     });
     if let Err(refusal) = refused {
-        transaction.refused = true;
+        transaction.is_refused = true;
         // Nothing of the transaction will be executed.
         (transaction.requests, transaction.bytes) = (Vec::new(), 0);
         return state.refuse(refusal);
     }
-    if !transaction.refused {
+    if !transaction.is_refused {
         let command = command.owned();
         transaction.bytes += command.memory_bytes();
         transaction.requests.push(Queued {
             command,
-            answer: None,
+            reply: None,
             stores: None,
         });
     }
@@ -105,14 +107,14 @@ pub(in crate::resp) fn queue(
 }
 
 /// Makes EXEC fail after an invalid request in the transaction.
-pub(in crate::resp) fn mark_refused(state: &mut State) {
+pub(in crate::resp) fn mark_refused(state: &mut ConnectionState) {
     if let Some(transaction) = &mut state.transaction {
-        transaction.refused = true;
+        transaction.is_refused = true;
     }
 }
 
 /// Executes MULTI: the commands that follow are queued.
-pub(super) fn begin(state: &mut State) -> Result<(), Refusal> {
+pub(super) fn begin(state: &mut ConnectionState) -> Result<(), Refusal> {
     if state.transaction.is_some() {
         let message = "MULTI calls can not be nested".to_owned();
         return Err((Code::BadRequest, message));
@@ -123,14 +125,17 @@ pub(super) fn begin(state: &mut State) -> Result<(), Refusal> {
 }
 
 /// Executes DISCARD: drops the queued commands.
-pub(super) fn discard(state: &mut State) -> Result<(), Refusal> {
-    take(state, "DISCARD")?;
-    state.watching = None;
+pub(super) fn discard(state: &mut ConnectionState) -> Result<(), Refusal> {
+    take_transaction(state, "DISCARD")?;
+    state.watched_keys = None;
     state.encoder().ok();
     Ok(())
 }
 
-fn take(state: &mut State, command: &str) -> Result<Box<Transaction>, Refusal> {
+fn take_transaction(
+    state: &mut ConnectionState,
+    command: &str,
+) -> Result<Box<Transaction>, Refusal> {
     state.transaction.take().ok_or_else(|| {
         let message = format!("{command} without MULTI");
         (Code::BadRequest, message)
@@ -138,9 +143,9 @@ fn take(state: &mut State, command: &str) -> Result<Box<Transaction>, Refusal> {
 }
 
 /// Executes EXEC, once all data that its reads need has arrived.
-pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+pub(super) fn exec(state: &mut ConnectionState, snapshot: &Snapshot) -> Option<Work> {
     if state.transaction.is_some()
-        && let Some(awaited) = state.tables().expired_elsewhere()
+        && let Some(awaited) = state.tables().unreflected_expiry()
     {
         return Some(Retry::exec_awaiting(awaited));
     }
@@ -148,17 +153,17 @@ pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
 }
 
 /// As [`exec`], once no output contains rows that have expired on another core.
-pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+pub(super) fn exec_settled(state: &mut ConnectionState, snapshot: &Snapshot) -> Option<Work> {
     let queued = state.transaction.as_ref();
     let requests = queued.map_or(&[][..], |queued| queued.requests());
     let commands = requests.iter().map(|queued| queued.command.command());
-    if let Some(awaited) = awaits_slots(state, snapshot, commands) {
+    if let Some(awaited) = find_awaited_slots(state, snapshot, commands) {
         return Some(Retry::exec_awaiting(awaited));
     }
-    if let Some(job) = StoresJob::before_exec(state, snapshot) {
+    if let Some(job) = StoresJob::for_exec(state, snapshot) {
         return Some(Work::Stores(job));
     }
-    if let Some(work) = Retry::before_exec(state, snapshot) {
+    if let Some(work) = Retry::load_before_exec(state, snapshot) {
         return Some(work);
     }
     match exec_queued(state, snapshot) {
@@ -170,73 +175,73 @@ pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Wor
     }
 }
 
-fn exec_queued(state: &mut State, snapshot: &Snapshot) -> Result<Option<Work>, Refusal> {
+fn exec_queued(state: &mut ConnectionState, snapshot: &Snapshot) -> Result<Option<Work>, Refusal> {
     if has_searches(state) {
         // Searches take several turns, during a pause.
-        let several = SeveralCores::of(state, Id::Exec);
-        return Ok(Some(Work::SeveralCores(several)));
+        let several = CoordinatedCommand::for_command(state, Id::Exec);
+        return Ok(Some(Work::Coordinated(several)));
     }
-    let transaction = take(state, "EXEC")?;
+    let transaction = take_transaction(state, "EXEC")?;
     let has_changed = watch::has_changed(state, snapshot);
-    transaction.refuse()?;
+    transaction.ensure_valid()?;
     if has_changed {
         state.encoder().null_array();
         return Ok(None);
     }
     let requests = transaction.requests.iter();
     let commands = requests.map(|queued| (queued.command.command(), Some(queued)));
-    run_together(state, snapshot, commands);
-    let pressed = !state.tables().disk_keeps_up();
-    Ok(pressed.then_some(Work::Room))
+    run_batch(state, snapshot, commands);
+    let is_disk_behind = !state.tables().disk_keeps_up();
+    Ok(is_disk_behind.then_some(Work::Backpressure))
 }
 
 /// Returns whether commands on spaces, such as searches, were queued.
-fn has_searches(state: &State) -> bool {
+fn has_searches(state: &ConnectionState) -> bool {
     let queued = state.transaction.as_ref();
     let mut requests = queued.map_or(&[][..], |queued| queued.requests()).iter();
-    requests.any(|queued| spaces::is_of_spaces(queued.command.command()))
+    requests.any(|queued| spaces::is_space_command(queued.command.command()))
 }
 
 /// Rejects a transaction, before any of it is executed, if the replies of its writes would exceed the client's limit.
 fn refuse_long<'q>(
-    state: &State,
+    state: &ConnectionState,
     commands: impl Iterator<Item = Command<'q>>,
 ) -> Result<(), Refusal> {
     let (tables, limits) = (state.tables(), state.core.clients.limits);
     let mut bytes = 0;
-    for key in commands.filter_map(key_of_answer) {
+    for key in commands.filter_map(returned_value_key) {
         if !tables.is_computed(key) && !tables.is_mapped(key) {
             // Other errors appear in the command's own reply.
             let mut count = |value: &[u8]| bytes += value.len();
             let _ = tables.read(|engine, now| engine.get(&text_row(key), now, &mut count));
         }
     }
-    if bytes > limits.answer() {
-        Err(limits.too_long())
+    if bytes > limits.reply_bytes() {
+        Err(limits.reply_too_long())
     } else {
         Ok(())
     }
 }
 
 /// Returns what a transaction must wait for if it needs a slot that is moving from this node to another.
-fn awaits_slots<'q>(
-    state: &State,
+fn find_awaited_slots<'q>(
+    state: &ConnectionState,
     snapshot: &Snapshot,
     mut commands: impl Iterator<Item = Command<'q>>,
-) -> Option<Awaited> {
-    let (tables, leaving) = (state.tables(), &state.core.shared.tables.leaving);
+) -> Option<WaitCondition> {
+    let (tables, leaving) = (state.tables(), &state.core.shared.tables.outgoing_slots);
     let concerns = |command: Command<'_>| {
-        let is_of_rows = About::of(snapshot, command).has_rows();
-        is_of_rows && leaving.concerns(command, |key| tables.is_computed(key))
+        let is_of_rows = CommandSubject::of(snapshot, command).has_rows();
+        is_of_rows && leaving.affects(command, |key| tables.is_computed(key))
     };
     let progress = tables.replication_progress();
     let is_any = leaving.has_any() && commands.any(concerns);
-    is_any.then_some(Awaited::Replicas { progress })
+    is_any.then_some(WaitCondition::Replicas { progress })
 }
 
 /// Rejects a transaction, before any of it is executed, if one of its commands may not be executed on this core.
 fn admit_all<'q>(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     mut commands: impl Iterator<Item = Command<'q>>,
 ) -> Result<(), Refusal> {
@@ -245,7 +250,8 @@ fn admit_all<'q>(
         return Ok(());
     }
     commands.try_for_each(|command| {
-        if About::of(snapshot, command).has_rows() && check_keys(snapshot, command).is_ok() {
+        if CommandSubject::of(snapshot, command).has_rows() && check_keys(snapshot, command).is_ok()
+        {
             tables.admit(command, &mut state.gate, false)?;
         }
         Ok(())
@@ -253,14 +259,14 @@ fn admit_all<'q>(
 }
 
 /// Executes commands without others in between, and logs their changes as one batch.
-fn run_together<'q>(
-    state: &mut State,
+fn run_batch<'q>(
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     commands: impl ExactSizeIterator<Item = (Command<'q>, Option<&'q Queued>)> + Clone,
 ) {
-    let alone = commands.clone().map(|(command, _)| command);
+    let plain = commands.clone().map(|(command, _)| command);
     if let Err(refusal) =
-        refuse_long(state, alone.clone()).and_then(|()| admit_all(state, snapshot, alone.clone()))
+        refuse_long(state, plain.clone()).and_then(|()| admit_all(state, snapshot, plain.clone()))
     {
         return state.refuse(refusal);
     }
@@ -270,25 +276,25 @@ fn run_together<'q>(
     let mut gate = std::mem::take(&mut state.gate);
     tables.execute_transaction(&mut gate, |gate| {
         for (command, queued) in commands {
-            one(state, snapshot, command, queued);
+            execute_one(state, snapshot, command, queued);
         }
-        gate.join(std::mem::take(&mut state.gate));
+        gate.merge(std::mem::take(&mut state.gate));
     });
     state.gate = gate;
-    if state.output.len() > state.core.clients.limits.most() {
-        let mut alone = alone;
-        state.take_back_long(mark, "EXEC", alone.any(|command| command.writes()));
+    if state.output.len() > state.core.clients.limits.unsent_bytes() {
+        let mut plain = plain;
+        state.discard_long_reply(mark, "EXEC", plain.any(|command| command.writes()));
     }
 }
 
 /// Executes commands as a transaction of another core's connection. Returns the work to do first if the reads need
 /// missing rows.
 pub(in crate::resp) fn execute_together(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     batch: Batch,
 ) -> Option<Work> {
-    if let Some(awaited) = state.tables().expired_elsewhere() {
+    if let Some(awaited) = state.tables().unreflected_expiry() {
         return Some(Retry::batch_awaiting(awaited, batch));
     }
     execute_settled(state, snapshot, batch)
@@ -296,17 +302,17 @@ pub(in crate::resp) fn execute_together(
 
 /// As [`execute_together`], after the expired rows have been removed from the outputs.
 pub(super) fn execute_settled(
-    state: &mut State,
+    state: &mut ConnectionState,
     snapshot: &Snapshot,
     batch: Batch,
 ) -> Option<Work> {
-    if let Some(awaited) = awaits_slots(state, snapshot, batch.iter()) {
+    if let Some(awaited) = find_awaited_slots(state, snapshot, batch.iter()) {
         return Some(Retry::batch_awaiting(awaited, batch));
     }
-    if let Some(wanted) = retry::load_for_reads(state, snapshot, batch.iter()) {
-        return Some(Retry::batch_loading(wanted, batch));
+    if let Some(load) = retry::load_for_reads(state, snapshot, batch.iter()) {
+        return Some(Retry::batch_loading(load, batch));
     }
-    run_together(state, snapshot, batch.iter().map(|command| (command, None)));
+    run_batch(state, snapshot, batch.iter().map(|command| (command, None)));
     None
 }
 
@@ -317,9 +323,9 @@ impl Transaction {
     }
 
     /// Discards a transaction that exceeds the memory limit. Further commands of it are rejected.
-    pub fn give_up(&mut self) {
+    pub fn discard_too_large(&mut self) {
         *self = Transaction {
-            refused: true,
+            is_refused: true,
             is_too_large: true,
             ..Transaction::default()
         };
@@ -327,7 +333,7 @@ impl Transaction {
 
     /// # Errors
     /// No further request can be queued.
-    fn refuse_more(
+    fn check_room(
         &self,
         command: Command<'_>,
         limits: Limits,
@@ -335,25 +341,25 @@ impl Transaction {
     ) -> Result<(), Refusal> {
         if self.requests.len() >= commands_max {
             let message = format!(
-                "MULTI has queued {commands_max} commands, which is as many as server.max_transaction_commands allows: everybody \
-                 else waits for them; send them in several transactions"
+                "MULTI has queued {commands_max} commands, the maximum of server.max_transaction_commands, because other clients \
+                 wait while a transaction is executed; send them in several transactions"
             );
             return Err((Code::BadRequest, message));
         }
         if self.is_too_large {
             let message = format!(
-                "what MULTI had queued, and what came behind it, took more than the {} bytes that server.client_memory allows: send it \
+                "the commands queued after MULTI took more than the {} bytes that server.client_memory allows; send them \
                  in several transactions",
-                limits.each
+                limits.per_client_bytes
             );
             return Err((Code::OutOfMemory, message));
         }
         let more: usize = command.args().map(<[u8]>::len).sum();
-        if self.memory_bytes() + more > limits.each {
+        if self.memory_bytes() + more > limits.per_client_bytes {
             let message = format!(
-                "MULTI has queued {} bytes, and with this command it would be more than the {} that server.client_memory allows: \
+                "MULTI has queued {} bytes, and with this command they would exceed the {} bytes that server.client_memory allows; \
                  send them in several transactions",
-                self.bytes, limits.each
+                self.bytes, limits.per_client_bytes
             );
             return Err((Code::OutOfMemory, message));
         }
@@ -362,8 +368,8 @@ impl Transaction {
 
     /// # Errors
     /// One of its requests was rejected.
-    pub fn refuse(&self) -> Result<(), Refusal> {
-        if !self.refused {
+    pub fn ensure_valid(&self) -> Result<(), Refusal> {
+        if !self.is_refused {
             return Ok(());
         }
         let message = "Transaction discarded because of previous errors.".to_owned();
@@ -382,7 +388,7 @@ impl Transaction {
     pub fn of(batch: &Batch) -> Transaction {
         let queued = |command: Command<'_>| Queued {
             command: command.owned(),
-            answer: None,
+            reply: None,
             stores: None,
         };
         Transaction {
@@ -400,18 +406,23 @@ impl Transaction {
 }
 
 /// Executes one command. `queued` has replies that were computed in advance, if it was queued on this core.
-fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Option<&Queued>) {
-    if let Some(answer) = queued.and_then(|queued| queued.answer.as_ref()) {
-        return match state.bound_answer() {
-            Ok(()) => state.output.tail.extend_from_slice(answer),
+fn execute_one(
+    state: &mut ConnectionState,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    queued: Option<&Queued>,
+) {
+    if let Some(stored_reply) = queued.and_then(|queued| queued.reply.as_ref()) {
+        return match state.check_reply_limit() {
+            Ok(()) => state.output.tail.extend_from_slice(stored_reply),
             Err(refusal) => state.refuse(refusal),
         };
     }
-    if let (false, Err(refusal)) = (command.writes(), state.bound_answer()) {
+    if let (false, Err(refusal)) = (command.writes(), state.check_reply_limit()) {
         return state.refuse(refusal);
     }
-    if !About::of(snapshot, command).has_rows() {
-        return answer(state, snapshot, command);
+    if !CommandSubject::of(snapshot, command).has_rows() {
+        return execute_without_tables(state, snapshot, command);
     }
     let mark = state.output.mark();
     let begin = state.output.tail.len();
@@ -429,12 +440,17 @@ fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Opt
 }
 
 /// Executes a command of a transaction that concerns no table.
-pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) {
+pub(super) fn execute_without_tables(
+    state: &mut ConnectionState,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) {
     let mark = state.output.mark();
-    if dispatch::answer(state, snapshot, command).is_some() {
+    if dispatch::execute_without_tables(state, snapshot, command).is_some() {
         // A store was created after the transaction's reads of stores were executed.
         state.output.rewind(mark);
-        let message = "a store that the command reads came just before EXEC; send it again";
+        let message =
+            "a store that the command reads was created just before EXEC; retry the transaction";
         state.error(Code::Conflict, message);
     }
 }

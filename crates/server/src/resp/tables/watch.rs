@@ -3,7 +3,7 @@
 //! | watched | has changed if |
 //! |---|---|
 //! | a row of a table | it was written, created or removed, even if its value is the same (`tables::watched`) |
-//! | a row that a join computes, or that PostgreSQL holds | its value at EXEC is different |
+//! | a row that a join computes, or that PostgreSQL is_unchanged_store | its value at EXEC is different |
 //! | a key of a store | another version of the store is live |
 
 use std::sync::atomic::Ordering;
@@ -12,19 +12,19 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::super::pending::Work;
-use super::super::state::State;
+use super::super::state::ConnectionState;
 use super::super::subject::is_of_table;
-use super::of_other_node;
 use super::rows::get;
+use super::rows_on_other_node;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::postgres::Postgres;
-use crate::tables::{Mark, Refusal, Tables, stopping};
+use crate::tables::{Refusal, Tables, WatchFlag, stopping};
 
 /// The keys that a connection watches.
 #[derive(Default, Clone)]
-pub(in crate::resp) struct Watching {
-    mark: Mark,
-    /// Keys of base rows. Their changes set the mark.
+pub(in crate::resp) struct WatchedKeys {
+    flag: WatchFlag,
+    /// Keys of base rows. Their changes set the flag.
     rows: Vec<Vec<u8>>,
     /// Other keys of tables, with their values.
     values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -44,14 +44,14 @@ fn live_version(snapshot: &Snapshot, store: &[u8]) -> u64 {
     }
 }
 
-impl Watching {
+impl WatchedKeys {
     /// Returns the part that concerns one core.
-    pub fn part(&self, is_its: impl Fn(&[u8]) -> bool) -> Watching {
+    pub fn part_for(&self, is_owned: impl Fn(&[u8]) -> bool) -> WatchedKeys {
         let (rows, values) = (self.rows.iter(), self.values.iter());
-        Watching {
-            mark: self.mark.clone(),
-            rows: rows.filter(|key| is_its(key)).cloned().collect(),
-            values: values.filter(|(key, _)| is_its(key)).cloned().collect(),
+        WatchedKeys {
+            flag: self.flag.clone(),
+            rows: rows.filter(|key| is_owned(key)).cloned().collect(),
+            values: values.filter(|(key, _)| is_owned(key)).cloned().collect(),
             stores: Vec::new(),
             bytes: 0,
         }
@@ -61,7 +61,7 @@ impl Watching {
         self.bytes
     }
 
-    fn measured(mut self) -> Watching {
+    fn with_size(mut self) -> WatchedKeys {
         let rows = self.rows.iter().map(|key| 2 * key.len() + WATCHED_BYTES);
         let values = self
             .values
@@ -81,19 +81,20 @@ impl Watching {
         let handle = tables.handle();
         let values = self.values.iter().map(|(key, _)| key);
         let mut keys = self.rows.iter().chain(values);
-        self.mark.load(Ordering::Acquire) || keys.any(|key| handle.owner_of(key) >= handle.cores())
+        self.flag.load(Ordering::Acquire) || keys.any(|key| handle.owner_of(key) >= handle.cores())
     }
 
     /// Returns whether the live versions of the stores are unchanged.
     pub fn stores_are_unchanged(&self, snapshot: &Snapshot) -> bool {
-        let holds = |(store, version): &(Vec<u8>, u64)| live_version(snapshot, store) == *version;
-        self.stores.iter().all(holds)
+        let is_unchanged_store =
+            |(store, version): &(Vec<u8>, u64)| live_version(snapshot, store) == *version;
+        self.stores.iter().all(is_unchanged_store)
     }
 
     /// Returns whether all keys are unchanged, on a server with one core. A key that cannot be read immediately counts
     /// as changed.
     pub fn is_unchanged(&self, tables: &Tables, snapshot: &Snapshot) -> bool {
-        tables.expire_due(&self.rows);
+        tables.remove_expired(&self.rows);
         let values = tables.read(|engine, now| {
             self.values.iter().all(|(key, before)| {
                 let mut value = None;
@@ -102,10 +103,10 @@ impl Watching {
                 read.is_ok() && value == *before
             })
         });
-        values && self.stores_are_unchanged(snapshot) && !self.mark.load(Ordering::Acquire)
+        values && self.stores_are_unchanged(snapshot) && !self.flag.load(Ordering::Acquire)
     }
 
-    /// As [`Watching::is_unchanged`], for the part of one core, which is paused with the ticket.
+    /// As [`WatchedKeys::is_unchanged`], for the part of one core, which is paused with the ticket.
     pub async fn part_is_unchanged(
         &self,
         tables: &Tables,
@@ -113,17 +114,17 @@ impl Watching {
         ticket: Option<u64>,
     ) -> bool {
         for (key, before) in &self.values {
-            match value(tables, postgres, key, ticket).await {
+            match read_value(tables, postgres, key, ticket).await {
                 Ok(value) if value == *before => {}
                 _ => return false,
             }
         }
-        tables.expire_due(&self.rows);
-        !self.mark.load(Ordering::Acquire)
+        tables.remove_expired(&self.rows);
+        !self.flag.load(Ordering::Acquire)
     }
 }
 
-async fn value(
+async fn read_value(
     tables: &Tables,
     postgres: Option<&Postgres>,
     key: &[u8],
@@ -134,7 +135,7 @@ async fn value(
         get(engine, key, now, |bytes| value = Some(bytes.to_vec()))?;
         Ok(value)
     };
-    tables.read_waiting(ticket, postgres, read).await
+    tables.read_when_available(ticket, postgres, read).await
 }
 
 /// A WATCH in progress, which registers the keys on their cores.
@@ -145,7 +146,7 @@ pub(in crate::resp) struct WatchJob {
 
 impl WatchJob {
     pub fn begin(
-        state: &State,
+        state: &ConnectionState,
         snapshot: &Snapshot,
         request: Request<'_>,
     ) -> Result<Option<Work>, Refusal> {
@@ -166,63 +167,64 @@ impl WatchJob {
         Ok(Some(Work::Watch(WatchJob { keys, stores })))
     }
 
-    pub async fn run(&mut self, state: &mut State) {
+    pub async fn run(&mut self, state: &mut ConnectionState) {
         match self.watch(state).await {
             Ok(()) => state.encoder().ok(),
             Err(refusal) => state.refuse(refusal),
         }
     }
 
-    async fn watch(&mut self, state: &mut State) -> Result<(), Refusal> {
+    async fn watch(&mut self, state: &mut ConnectionState) -> Result<(), Refusal> {
         // If this fails, the previously watched keys stay watched.
-        let mut watching = state.watching.clone().unwrap_or_default();
-        watching.stores.append(&mut self.stores);
+        let mut watched_keys = state.watched_keys.clone().unwrap_or_default();
+        watched_keys.stores.append(&mut self.stores);
         let handle = state.core.shared.tables.clone();
-        let elsewhere = self.keys.iter().map(|key| handle.owner_of(key));
-        if let Some(place) = elsewhere.max().filter(|place| *place >= handle.cores()) {
-            return Err(of_other_node(&state.core.tables, place, "watched"));
+        let places = self.keys.iter().map(|key| handle.owner_of(key));
+        if let Some(place) = places.max().filter(|place| *place >= handle.cores()) {
+            return Err(rows_on_other_node(&state.core.tables, place, "watched"));
         }
         for core in 0..handle.cores() {
-            let is_its = |key: &Vec<u8>| handle.owner_of(key) == core;
-            let keys: Vec<Vec<u8>> = self.keys.iter().filter(|k| is_its(k)).cloned().collect();
+            let is_owned = |key: &Vec<u8>| handle.owner_of(key) == core;
+            let keys: Vec<Vec<u8>> = self.keys.iter().filter(|k| is_owned(k)).cloned().collect();
             if keys.is_empty() {
                 continue;
             }
-            let (mark, shared) = (watching.mark.clone(), state.core.shared.clone());
-            let told = handle.run_on(core, move |tables| async move {
+            let (flag, shared) = (watched_keys.flag.clone(), state.core.shared.clone());
+            let registered = handle.run_on(core, move |tables| async move {
                 let (mut rows, mut values) = (Vec::new(), Vec::new());
                 for key in keys {
                     if tables.is_computed(&key) || tables.is_mapped(&key) {
                         let postgres = shared.postgres.as_ref();
-                        let value = value(&tables, postgres, &key, None).await?;
+                        let value = read_value(&tables, postgres, &key, None).await?;
                         values.push((key, value));
                     } else {
                         // Expired rows are removed first, so that their removal does not count as a change.
-                        tables.expire_due(std::slice::from_ref(&key));
-                        tables.watch(&key, &mark);
+                        tables.remove_expired(std::slice::from_ref(&key));
+                        tables.watch(&key, &flag);
                         rows.push(key);
                     }
                 }
                 Ok((rows, values))
             });
-            let told: Result<_, Refusal> = told.await.map_err(stopping)?;
-            let (rows, values) = told?;
-            watching.rows.extend(rows);
-            watching.values.extend(values);
+            let registered: Result<_, Refusal> = registered.await.map_err(stopping)?;
+            let (rows, values) = registered?;
+            watched_keys.rows.extend(rows);
+            watched_keys.values.extend(values);
         }
-        state.watching = Some(Box::new(watching.measured()));
+        state.watched_keys = Some(Box::new(watched_keys.with_size()));
         Ok(())
     }
 }
 
 /// Executes UNWATCH.
-pub(super) fn forget(state: &mut State) {
-    state.watching = None;
+pub(super) fn unwatch(state: &mut ConnectionState) {
+    state.watched_keys = None;
     state.encoder().ok();
 }
 
 /// Returns whether EXEC must be a no-op, on a server with one core.
-pub(super) fn has_changed(state: &mut State, snapshot: &Snapshot) -> bool {
-    let watching = state.watching.take();
-    watching.is_some_and(|watching| !watching.is_unchanged(&state.core.tables, snapshot))
+pub(super) fn has_changed(state: &mut ConnectionState, snapshot: &Snapshot) -> bool {
+    let watched_keys = state.watched_keys.take();
+    watched_keys
+        .is_some_and(|watched_keys| !watched_keys.is_unchanged(&state.core.tables, snapshot))
 }

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use larder_join::{NOBODY, Shard};
-use larder_space::copies::{Estimate, Places, Route, route};
+use larder_join::{NO_OWNER, Shard};
+use larder_space::copies::{Estimate, Route, RouteTargets, route};
 use larder_space::object::{Hash, Object};
 use larder_space::search::Search;
 use larder_types::{object_row, row_slot};
 use larder_validate::Span;
-use larder_validate::objects::{Call, Change, Condition, Event, State, search};
+use larder_validate::objects::{Call, Condition, Event, ObjectWrite, State, search};
 
-use super::Planted;
-use super::node::{Found, state_of};
-use super::world::{NODES, World};
+use super::PlantedBug;
+use super::node::{SearchHits, state_of};
+use super::world::{NODES, Simulation};
 
 const OBJECTS: u32 = 10;
 const CITIES: u64 = 4;
@@ -24,25 +24,25 @@ const CALLS: usize = 5;
 
 #[derive(Default)]
 pub struct Clients {
-    running: BTreeMap<usize, Running>,
+    running: BTreeMap<usize, OpenCall>,
     last: usize,
     events: Vec<Event>,
     notes: u16,
     /// Writes that are committed and wait for the readers' acknowledgements: the call, the node, and the exchange's sequence
     /// number.
-    told: Vec<(usize, usize, u64)>,
+    unacknowledged: Vec<(usize, usize, u64)>,
 }
 
 /// A call in progress.
-struct Running {
-    begun: u64,
-    what: What,
+struct OpenCall {
+    started: u64,
+    state: CallState,
 }
 
-enum What {
+enum CallState {
     Write {
         object: u32,
-        change: Change,
+        change: ObjectWrite,
     },
     /// The state that was read at a node in an incarnation. The changes executed there up to `upto` must be committed.
     Read {
@@ -51,24 +51,24 @@ enum What {
         at: (usize, u64),
         upto: u64,
     },
-    Search(Searching),
+    Search(SearchCall),
 }
 
-struct Searching {
+struct SearchCall {
     condition: Condition,
     search: Arc<Search>,
-    parts: Vec<Part>,
-    by: By,
+    parts: Vec<SearchPart>,
+    route: SearchRoute,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum By {
+enum SearchRoute {
     Regions,
     /// By the map of this epoch.
     Owners(u64),
 }
 
-struct Part {
+struct SearchPart {
     node: usize,
     /// The regions requested of a subspace; `None` requests all own objects.
     regions: Option<(u64, Vec<RangeInclusive<u16>>)>,
@@ -79,12 +79,12 @@ enum PartState {
     Asked,
     /// Found in an incarnation of the node, in copies of a generation, with `upto` changes executed.
     Waits {
-        found: Found,
+        found: SearchHits,
         life: u64,
         generation: u64,
         upto: u64,
     },
-    Done(Found),
+    Done(SearchHits),
 }
 
 impl Clients {
@@ -92,9 +92,9 @@ impl Clients {
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.events.clone();
         for running in self.running.values() {
-            if let What::Write { object, change } = running.what {
+            if let CallState::Write { object, change } = running.state {
                 let call = Call::Change { change, held: None };
-                let span = Span::unanswered(running.begun);
+                let span = Span::unanswered(running.started);
                 events.push(Event { object, span, call });
             }
         }
@@ -105,15 +105,15 @@ impl Clients {
         self.events.len()
     }
 
-    pub fn committed(&mut self, call: usize, at: usize, told: u64) {
-        self.told.push((call, at, told));
+    pub fn committed(&mut self, call: usize, at: usize, export: u64) {
+        self.unacknowledged.push((call, at, export));
     }
 
-    pub fn step(&mut self, world: &mut World) {
+    pub fn step(&mut self, world: &mut Simulation) {
         let open = self
             .running
             .values()
-            .filter(|it| it.begun + 400 > world.clock)
+            .filter(|it| it.started + 400 > world.clock)
             .count();
         if open < CALLS && world.random.one_in(3) {
             return self.begin(world);
@@ -122,12 +122,12 @@ impl Clients {
         let calls: Vec<usize> = self.running.keys().copied().collect();
         if !calls.is_empty() {
             let call = calls[world.random.index(calls.len())];
-            self.go_on(call, world);
+            self.advance_call(call, world);
         }
     }
 
     /// Starts no more random calls: current calls finish, then everything is read.
-    pub fn calm(&mut self, round: u32, world: &mut World) {
+    pub fn run_quiet_round(&mut self, round: u32, world: &mut Simulation) {
         if round + 1 < 4 {
             return;
         }
@@ -148,42 +148,45 @@ impl Clients {
             }
             self.step_open(world);
         }
-        let is_search = |it: &&Running| !matches!(it.what, What::Write { .. });
+        let is_search = |it: &&OpenCall| !matches!(it.state, CallState::Write { .. });
         let left = self.running.values().filter(is_search).count();
         assert_eq!(left, 0, "a search or a read never ends");
     }
 
-    fn step_open(&mut self, world: &mut World) {
+    fn step_open(&mut self, world: &mut Simulation) {
         self.answer_writes(world);
         let calls: Vec<usize> = self.running.keys().copied().collect();
-        calls.into_iter().for_each(|call| self.go_on(call, world));
+        calls
+            .into_iter()
+            .for_each(|call| self.advance_call(call, world));
     }
 
-    fn answer_writes(&mut self, world: &World) {
+    fn answer_writes(&mut self, world: &Simulation) {
         let planted = world.planted;
-        let is_told = |(_, at, told): &(usize, usize, u64)| {
-            world.runs[*at] && world.nodes[*at].exchange.is_acknowledged(*told)
-                || planted == Some(Planted::AnswersUntold)
+        let is_acknowledged = |(_, at, export): &(usize, usize, u64)| {
+            world.runs[*at] && world.nodes[*at].exchange.is_acknowledged(*export)
+                || planted == Some(PlantedBug::AnswersBeforeHolders)
         };
-        let (answered, left): (Vec<_>, Vec<_>) = self.told.drain(..).partition(is_told);
-        self.told = left;
+        let (answered, left): (Vec<_>, Vec<_>) =
+            self.unacknowledged.drain(..).partition(is_acknowledged);
+        self.unacknowledged = left;
         for (call, ..) in answered {
             let Some(running) = self.running.remove(&call) else {
                 continue;
             };
-            if let What::Write { object, change } = running.what {
+            if let CallState::Write { object, change } = running.state {
                 let call = Call::Change { change, held: None };
-                self.end(running.begun, world.clock, object, call);
+                self.end(running.started, world.clock, object, call);
             }
         }
     }
 
-    fn end(&mut self, begun: u64, ended: u64, object: u32, call: Call) {
-        let span = Span::new(begun, ended).expect("time goes on");
+    fn end(&mut self, started: u64, ended: u64, object: u32, call: Call) {
+        let span = Span::new(started, ended).expect("the clock is monotonic");
         self.events.push(Event { object, span, call });
     }
 
-    fn begin(&mut self, world: &mut World) {
+    fn begin(&mut self, world: &mut Simulation) {
         let object = world.random.below(OBJECTS.into()) as u32;
         match world.random.below(10) {
             0..=4 => self.begin_write(object, world),
@@ -211,15 +214,15 @@ impl Clients {
         }
     }
 
-    fn add(&mut self, world: &World, what: What) -> usize {
+    fn add(&mut self, world: &Simulation, state: CallState) -> usize {
         self.last += 1;
-        let begun = world.clock;
-        self.running.insert(self.last, Running { begun, what });
+        let started = world.clock;
+        self.running.insert(self.last, OpenCall { started, state });
         self.last
     }
 
     /// The node that owns this object, if it may serve it.
-    fn owner(object: u32, world: &World) -> Option<usize> {
+    fn owner(object: u32, world: &Simulation) -> Option<usize> {
         let slot = row_slot(&object_row(&key(object)));
         let own = |node: &usize| {
             world.runs[*node] && world.nodes[*node].has_lease && world.nodes[*node].owns(slot)
@@ -227,7 +230,7 @@ impl Clients {
         (0..NODES).find(own)
     }
 
-    fn begin_write(&mut self, object: u32, world: &mut World) {
+    fn begin_write(&mut self, object: u32, world: &mut Simulation) {
         let Some(at) = Clients::owner(object, world) else {
             return;
         };
@@ -239,10 +242,10 @@ impl Clients {
         ];
         let which = world.random.below(8);
         let change = match which {
-            0 => Change::removal(),
-            _ => Change {
+            0 => ObjectWrite::removal(),
+            _ => ObjectWrite {
                 sets: [0, 1, 2].map(|at| (which >> at & 1 == 1).then_some(values[at])),
-                ..Change::default()
+                ..ObjectWrite::default()
             },
         };
         let key = key(object);
@@ -260,14 +263,14 @@ impl Clients {
             }
         }
         let object_now = (which > 0).then_some(Object::Hash(hash));
-        let call = self.add(world, What::Write { object, change });
+        let call = self.add(world, CallState::Write { object, change });
         world.nodes[at].write(&key, object_now.as_ref(), call);
         if world.random.one_in(2) {
             world.flush(at);
         }
     }
 
-    fn begin_read(&mut self, object: u32, world: &mut World) {
+    fn begin_read(&mut self, object: u32, world: &mut Simulation) {
         let Some(at) = Clients::owner(object, world) else {
             return;
         };
@@ -278,7 +281,7 @@ impl Clients {
         let (at, upto) = ((at, world.lives[at]), node.executed_count);
         self.add(
             world,
-            What::Read {
+            CallState::Read {
                 object,
                 saw,
                 at,
@@ -287,34 +290,34 @@ impl Clients {
         );
     }
 
-    fn begin_search(&mut self, query: &str, condition: Condition, world: &mut World) {
+    fn begin_search(&mut self, query: &str, condition: Condition, world: &mut Simulation) {
         let declared = world.declared();
         let words: [&[u8]; 5] = [query.as_bytes(), b"LIMIT", b"0", b"1000", b"NOCONTENT"];
         let search = Search::parse(&words, &declared.definition).expect("it is one");
-        let mut searching = Searching {
+        let mut search = SearchCall {
             condition,
             search: Arc::new(search),
             parts: Vec::new(),
-            by: By::Regions,
+            route: SearchRoute::Regions,
         };
         // The node uses the map that it has.
         let asker = world.random.index(NODES);
         if !world.runs[asker] {
             return;
         }
-        let is_begun = searching.ask_regions(asker, world) || searching.ask_owners(asker, world);
+        let is_begun = search.search_regions(asker, world) || search.search_owners(asker, world);
         if is_begun {
-            self.add(world, What::Search(searching));
+            self.add(world, CallState::Search(search));
         }
     }
 
-    fn go_on(&mut self, call: usize, world: &mut World) {
+    fn advance_call(&mut self, call: usize, world: &mut Simulation) {
         let Some(mut running) = self.running.remove(&call) else {
             return;
         };
-        match &mut running.what {
-            What::Write { .. } => {}
-            What::Read {
+        match &mut running.state {
+            CallState::Write { .. } => {}
+            CallState::Read {
                 object,
                 saw,
                 at,
@@ -325,21 +328,22 @@ impl Clients {
                 }
                 if world.nodes[at.0].settled >= *upto {
                     let call = Call::Read(*saw);
-                    return self.end(running.begun, world.clock, *object, call);
+                    return self.end(running.started, world.clock, *object, call);
                 }
             }
-            What::Search(searching) => match searching.go_on(world) {
-                Going::On => {}
-                Going::Refused => return,
-                Going::Done => {
-                    match searching.by {
-                        By::Regions => world.seen.by_regions += 1,
-                        By::Owners(_) => world.seen.by_owners += 1,
+            CallState::Search(open) => match open.advance(world) {
+                CallProgress::Pending => {}
+                CallProgress::Refused => return,
+                CallProgress::Done => {
+                    match open.route {
+                        SearchRoute::Regions => world.coverage.by_regions += 1,
+                        SearchRoute::Owners(_) => world.coverage.by_owners += 1,
                     }
-                    let span = Span::new(running.begun, world.clock).expect("time goes on");
-                    let found: Found = searching.found();
+                    let span =
+                        Span::new(running.started, world.clock).expect("the clock is monotonic");
+                    let found: SearchHits = open.found();
                     self.events
-                        .extend(search(span, searching.condition, &found, OBJECTS));
+                        .extend(search(span, open.condition, &found, OBJECTS));
                     return;
                 }
             },
@@ -348,25 +352,25 @@ impl Clients {
     }
 }
 
-enum Going {
-    On,
+enum CallProgress {
+    Pending,
     Refused,
     Done,
 }
 
 /// All nodes have equal costs, so that a search contacts as few as possible.
-struct Alike<'a>(&'a Shard);
+struct UniformCosts<'a>(&'a Shard);
 
-impl Places<u16> for Alike<'_> {
+impl RouteTargets<u16> for UniformCosts<'_> {
     fn owners(&self) -> usize {
         self.0.owners().count()
     }
 
     fn holder(&self, slot: u16) -> Option<u16> {
-        Some(self.0.owner_of_slot(slot)).filter(|owner| *owner != NOBODY)
+        Some(self.0.owner_of_slot(slot)).filter(|owner| *owner != NO_OWNER)
     }
 
-    fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+    fn contact_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
         places.map_or(self.owners(), |places| places.count()) as f64
     }
 
@@ -375,8 +379,8 @@ impl Places<u16> for Alike<'_> {
     }
 }
 
-impl Searching {
-    fn found(&self) -> Found {
+impl SearchCall {
+    fn found(&self) -> SearchHits {
         let parts = self.parts.iter().flat_map(|part| match &part.state {
             PartState::Done(found) => found.clone(),
             _ => Vec::new(),
@@ -384,7 +388,7 @@ impl Searching {
         parts.collect()
     }
 
-    fn ask_regions(&mut self, asker: usize, world: &World) -> bool {
+    fn search_regions(&mut self, asker: usize, world: &Simulation) -> bool {
         let node = &world.nodes[asker];
         let declared = node.catalog.space("things").expect("it is there");
         let Some(regions) = node.spaces.regions(declared) else {
@@ -395,80 +399,80 @@ impl Searching {
             &regions,
             predicate,
             &declared.definition,
-            &Alike(&node.shard),
+            &UniformCosts(&node.shard),
         );
         let Route::Regions { subspace, requests } = route else {
             return false;
         };
         let id = regions.id(subspace);
-        let part = |(node, runs): (u16, _)| Part {
+        let part = |(node, runs): (u16, _)| SearchPart {
             node: node.into(),
             regions: Some((id, runs)),
             state: PartState::Asked,
         };
         self.parts = requests.into_iter().map(part).collect();
-        self.by = By::Regions;
+        self.route = SearchRoute::Regions;
         true
     }
 
     /// Returns `false` if a node owns nothing, or if a block has no owner.
-    fn ask_owners(&mut self, asker: usize, world: &World) -> bool {
+    fn search_owners(&mut self, asker: usize, world: &Simulation) -> bool {
         let epoch = world.nodes[asker].epoch;
         let map = world.maps.iter().find(|map| map.epoch == epoch);
-        let map = map.expect("it has heard of it");
-        if map.blocks.contains(&NOBODY) {
+        let map = map.expect("the node has received it");
+        if map.blocks.contains(&NO_OWNER) {
             return false;
         }
         let mut owners = map.blocks.clone();
         owners.sort_unstable();
         owners.dedup();
-        let part = |node: u16| Part {
+        let part = |node: u16| SearchPart {
             node: node.into(),
             regions: None,
             state: PartState::Asked,
         };
         self.parts = owners.into_iter().map(part).collect();
-        self.by = By::Owners(epoch);
+        self.route = SearchRoute::Owners(epoch);
         true
     }
 
-    fn go_on(&mut self, world: &mut World) -> Going {
+    fn advance(&mut self, world: &mut Simulation) -> CallProgress {
         let left: Vec<usize> = (0..self.parts.len())
             .filter(|at| !matches!(self.parts[*at].state, PartState::Done(_)))
             .collect();
         if left.is_empty() {
-            return Going::Done;
+            return CallProgress::Done;
         }
         let at = left[world.random.index(left.len())];
         match self.step(at, world) {
-            true => Going::On,
-            false if self.by != By::Regions => Going::Refused,
+            true => CallProgress::Pending,
+            false if self.route != SearchRoute::Regions => CallProgress::Refused,
             false => {
                 // Continues as without subspaces.
-                world.seen.not_ready += 1;
+                world.coverage.not_ready += 1;
                 let asker = world.random.index(NODES);
-                if world.runs[asker] && self.ask_owners(asker, world) {
-                    Going::On
+                if world.runs[asker] && self.search_owners(asker, world) {
+                    CallProgress::Pending
                 } else {
-                    Going::Refused
+                    CallProgress::Refused
                 }
             }
         }
     }
 
     /// Advances one part. Returns `false` if its node cannot answer.
-    fn step(&mut self, at: usize, world: &mut World) -> bool {
+    fn step(&mut self, at: usize, world: &mut Simulation) -> bool {
         let part = &mut self.parts[at];
         let node = part.node;
         if !world.runs[node] {
             return false;
         }
-        let is_owner = |world: &World| match self.by {
-            By::Regions => true,
-            By::Owners(epoch) => {
+        let is_owner = |world: &Simulation| match self.route {
+            SearchRoute::Regions => true,
+            SearchRoute::Owners(epoch) => {
                 let node = &world.nodes[node];
                 let is_of_map = node.epoch >= epoch && node.owners_since <= epoch;
-                world.planted == Some(Planted::MixesMaps) || is_of_map
+                world.planted == Some(PlantedBug::MixesMaps) || is_of_map
             }
         };
         match &mut part.state {
@@ -482,14 +486,14 @@ impl Searching {
                 let (found, generation) = match &part.regions {
                     Some((id, runs)) => {
                         let predicate = &self.search.predicate;
-                        match node.find_held(*id, predicate, runs, &self.search) {
+                        match node.search_copies(*id, predicate, runs, &self.search) {
                             Some(found) => found,
                             None => return false,
                         }
                     }
                     None => {
                         node.catch_up();
-                        (node.find_owned(&self.search), 0)
+                        (node.search_objects(&self.search), 0)
                     }
                 };
                 part.state = PartState::Waits {
@@ -519,7 +523,7 @@ impl Searching {
                     }
                     None => world.nodes[node].has_lease && is_owner(world),
                 };
-                if !is_fresh && world.planted != Some(Planted::LooksOnce) {
+                if !is_fresh && world.planted != Some(PlantedBug::SkipsRecheck) {
                     return false;
                 }
                 part.state = PartState::Done(std::mem::take(found));

@@ -27,112 +27,124 @@ mod world;
 use std::cell::Cell;
 
 use larder_sim::{check_found, for_each_seed};
-use larder_validate::objects::{Searches, judge};
+use larder_validate::objects::{SearchMode, judge};
 
-use world::{Seen, World};
+use world::{Coverage, Simulation};
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Planted {
+enum PlantedBug {
     /// A write is answered before all notified holders have it.
-    AnswersUntold,
+    AnswersBeforeHolders,
     /// After a conversation has ended, a holder keeps the copies of that owner's objects.
-    KeepsWhatIsNotTold,
+    KeepsStaleCopies,
     /// An owner does not wait until a reader certainly no longer trusts its rows.
-    GivesUpEarly,
+    StopsWaitingEarly,
     /// A message that was withheld until a commit is sent in the current conversation instead of its own.
-    SaysWhatWasKept,
+    SendsHeldMessages,
     /// A holder ignores changes of owners when it receives a map.
     IgnoresOwners,
     /// A holder answers for regions that it holds incompletely.
     AnswersUnready,
     /// A holder does not check again, after it computed the answer, that it is still subscribed.
-    LooksOnce,
+    SkipsRecheck,
     /// Objects that arrived with a slot are not indexed.
-    MissesMoved,
+    SkipsMovedObjects,
     /// The parts of a search by owners may use different maps.
     MixesMaps,
     /// An owner whose space no longer has subspaces notifies no reader of changes.
-    TellsNoFormer,
+    SkipsStaleSubscribers,
 }
 
 /// `rarity`: one in this many possible faults happens, so that regions are complete for longer periods.
-fn run(seed: u64, planted: Option<Planted>, rarity: u64) -> Seen {
-    let mut world = World::new(seed, planted);
+fn run(seed: u64, planted: Option<PlantedBug>, rarity: u64) -> Coverage {
+    let mut world = Simulation::new(seed, planted);
     world.rarity = rarity;
     world.run(STEPS);
     world.settle();
     let events = world.events();
-    let judged = judge(&events, Searches::InRegions);
+    let judged = judge(&events, SearchMode::InRegions);
     assert!(
         judged.refused.is_empty(),
         "seed {seed}: {}",
-        judged.tell(&events, 1).join("\n")
+        judged.describe_rejected(&events, 1).join("\n")
     );
-    let mut seen = world.seen();
-    seen.undecided = judged.undecided();
-    seen
+    let mut coverage = world.coverage();
+    coverage.undecided = judged.undecided();
+    coverage
 }
 
 const STEPS: u32 = 1_500;
-const RARE: u64 = 8;
+const RARITY: u64 = 8;
 
 #[test]
-fn what_is_found_in_regions_is_explained_whatever_is_lost_or_moves() {
-    let all = Cell::new(Seen::default());
+fn region_searches_are_explained_under_failures_and_moves() {
+    let all = Cell::new(Coverage::default());
     for_each_seed(60, 6_000, |seed| {
-        let seen = run(seed, None, 1);
-        all.set(all.get().and(&seen));
+        let coverage = run(seed, None, 1);
+        all.set(all.get().merge(&coverage));
     });
-    let seen = all.get();
-    eprintln!("{seen:?}");
+    let coverage = all.get();
+    eprintln!("{coverage:?}");
     // Checks that the relevant events have happened, also if a single seed is run.
-    let is_whole = seen.runs >= 60;
-    let enough = seen.by_regions > 1_000 && seen.by_owners > 500 && seen.not_ready > 100;
-    let faults = seen.cut > 100 && seen.down > 50 && seen.moved > 50;
-    let changes =
-        seen.switched > 20 && seen.cancelled > 5 && seen.cut_anew > 20 && seen.reordered > 5;
-    assert!(!is_whole || enough && faults && changes, "{seen:?}");
-    assert!(seen.undecided * 100 < seen.answered.max(100), "{seen:?}");
+    let is_complete_run = coverage.runs >= 60;
+    let enough =
+        coverage.by_regions > 1_000 && coverage.by_owners > 500 && coverage.not_ready > 100;
+    let faults = coverage.cut > 100 && coverage.down > 50 && coverage.moved > 50;
+    let changes = coverage.switched > 20
+        && coverage.cancelled > 5
+        && coverage.recut > 20
+        && coverage.reordered > 5;
+    assert!(
+        !is_complete_run || enough && faults && changes,
+        "{coverage:?}"
+    );
+    assert!(
+        coverage.undecided * 100 < coverage.answered.max(100),
+        "{coverage:?}"
+    );
 }
 
 #[test]
-fn what_is_found_in_regions_is_explained_where_little_goes_wrong() {
-    let all = Cell::new(Seen::default());
+fn region_searches_are_explained_under_rare_failures() {
+    let all = Cell::new(Coverage::default());
     for_each_seed(60, 6_000, |seed| {
-        let seen = run(seed, None, RARE);
-        all.set(all.get().and(&seen));
+        let coverage = run(seed, None, RARITY);
+        all.set(all.get().merge(&coverage));
     });
-    let seen = all.get();
-    eprintln!("{seen:?}");
-    assert!(seen.runs < 60 || seen.by_regions > 3_000, "{seen:?}");
+    let coverage = all.get();
+    eprintln!("{coverage:?}");
+    assert!(
+        coverage.runs < 60 || coverage.by_regions > 3_000,
+        "{coverage:?}"
+    );
 }
 
 /// Searches for a seed from `from` on that finds the bug. Rare cases are searched where they are known to occur.
-fn is_found(planted: Planted, from: u64, rarity: u64) {
+fn check_bug_is_found(planted: PlantedBug, from: u64, rarity: u64) {
     check_found(300, |seed, is_planted| {
         run(from + seed, is_planted.then_some(planted), rarity);
     });
 }
 
 macro_rules! planted {
-    ($($name:ident: $mistake:ident from $from:expr, one in $rarity:expr;)*) => {
+    ($($name:ident: $bug:ident from $from:expr, one in $rarity:expr;)*) => {
         $(#[test]
         fn $name() {
-            is_found(Planted::$mistake, $from, $rarity);
+            check_bug_is_found(PlantedBug::$bug, $from, $rarity);
         })*
     };
 }
 
 planted! {
-    a_write_answered_before_holders_have_it_is_found: AnswersUntold from 0, one in 1;
-    copies_that_outlive_their_conversation_are_found: KeepsWhatIsNotTold from 0, one in 1;
-    an_owner_that_does_not_wait_for_a_lost_reader_is_found: GivesUpEarly from 1240, one in 1;
-    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 3530, one in RARE;
+    a_write_answered_before_holders_have_it_is_found: AnswersBeforeHolders from 0, one in 1;
+    copies_that_outlive_their_conversation_are_found: KeepsStaleCopies from 0, one in 1;
+    an_owner_that_does_not_wait_for_a_lost_reader_is_found: StopsWaitingEarly from 1240, one in 1;
+    messages_of_an_ended_conversation_in_the_next_are_found: SendsHeldMessages from 3530, one in RARITY;
     a_holder_that_ignores_new_owners_is_found: IgnoresOwners from 135, one in 1;
     a_holder_that_answers_without_all_copies_is_found: AnswersUnready from 0, one in 1;
-    a_holder_that_does_not_look_again_is_found: LooksOnce from 0, one in RARE;
-    objects_that_came_with_a_slot_and_are_not_indexed_are_found: MissesMoved from 0, one in 1;
+    a_holder_that_does_not_recheck_is_found: SkipsRecheck from 0, one in RARITY;
+    unindexed_objects_of_a_moved_slot_are_found: SkipsMovedObjects from 0, one in 1;
     parts_of_different_maps_are_found: MixesMaps from 0, one in 1;
-    an_owner_without_subspaces_that_tells_nobody_is_found: TellsNoFormer from 800, one in RARE;
+    an_owner_without_subspaces_that_notifies_no_reader_is_found: SkipsStaleSubscribers from 800, one in RARITY;
 }

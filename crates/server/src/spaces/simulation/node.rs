@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use larder_join::{Engine, EngineMessage, Exchange, NOBODY, Shard, SlotOwners};
+use larder_join::{Engine, EngineMessage, Exchange, NO_OWNER, Shard, SlotOwners};
 use larder_space::index::Objects;
 use larder_space::object::Object;
 use larder_space::query::Predicate;
@@ -12,16 +12,16 @@ use larder_space::search::Search;
 use larder_types::{SLOTS, object_row, row_slot};
 use larder_validate::objects::State;
 
-use super::super::copies::Said;
-use super::super::walk::{end_of, tables_of};
-use super::super::{Behind, Catalog, Spaces};
-use super::Planted;
+use super::super::copies::SubscriptionRequest;
+use super::super::walk::{sorted_table_names, table_end};
+use super::super::{Backlog, Catalog, Spaces};
+use super::PlantedBug;
 
 /// The weight of a copy in a turn of the exchange.
 const COPY_WEIGHT: usize = 128;
 
 /// The result of a completed search: keys, and the state of each if known.
-pub type Found = Vec<(u32, Option<State>)>;
+pub type SearchHits = Vec<(u32, Option<State>)>;
 
 /// A write that was executed and is not committed.
 pub struct Executed {
@@ -30,10 +30,10 @@ pub struct Executed {
     /// The number of the client's call.
     pub call: usize,
     /// The exchange's sequence number up to which acknowledgements are awaited.
-    pub told: u64,
+    pub export: u64,
 }
 
-pub struct Node {
+pub struct SimulatedNode {
     pub engine: Engine,
     pub exchange: Exchange,
     pub spaces: Spaces,
@@ -49,11 +49,16 @@ pub struct Node {
     pub settled: u64,
     /// Messages withheld until this many writes are settled: the receiver, and the owner's messages.
     kept: VecDeque<(u64, u16, Vec<EngineMessage>)>,
-    planted: Option<Planted>,
+    planted: Option<PlantedBug>,
 }
 
-impl Node {
-    pub fn new(shard: Shard, catalog: &Arc<Catalog>, epoch: u64, planted: Option<Planted>) -> Node {
+impl SimulatedNode {
+    pub fn new(
+        shard: Shard,
+        catalog: &Arc<Catalog>,
+        epoch: u64,
+        planted: Option<PlantedBug>,
+    ) -> SimulatedNode {
         let mut engine = Engine::new();
         engine.set_shard(shard.clone());
         engine.record_changes(true);
@@ -62,8 +67,8 @@ impl Node {
         exchange.pace_parts();
         exchange.change_owners(&mut engine, shard.clone(), epoch);
         let spaces = Spaces::default();
-        spaces.follow(catalog, &engine, true);
-        Node {
+        spaces.apply_catalog(catalog, &engine, true);
+        SimulatedNode {
             engine,
             exchange,
             spaces,
@@ -86,14 +91,14 @@ impl Node {
 
     /// Applies a change of owners.
     pub fn change_owners(&mut self, owners: Arc<SlotOwners>, epoch: u64) {
-        let shard = Shard::among(self.shard.index, self.shard.count, owners);
+        let shard = Shard::with_owners(self.shard.index, self.shard.count, owners);
         let is_other = |slot| self.shard.owner_of_slot(slot) != shard.owner_of_slot(slot);
         if (0..SLOTS).any(is_other) {
             self.owners_since = epoch;
         }
         self.exchange
             .change_owners(&mut self.engine, shard.clone(), epoch);
-        if self.planted != Some(Planted::IgnoresOwners) {
+        if self.planted != Some(PlantedBug::IgnoresOwners) {
             self.spaces.owners_changed(&self.shard, &shard);
         }
         (self.shard, self.epoch) = (shard, epoch);
@@ -101,10 +106,10 @@ impl Node {
 
     /// Starts a hand-over of slots: the node treats them as having no owner, and notifies their readers to discard the rows.
     /// Returns the sequence number to be acknowledged.
-    pub fn disown(&mut self, is_leaving: impl Fn(u16) -> bool, epoch: u64) -> u64 {
+    pub fn release_slots(&mut self, is_leaving: impl Fn(u16) -> bool, epoch: u64) -> u64 {
         let owner = |slot| {
             if is_leaving(slot) {
-                NOBODY
+                NO_OWNER
             } else {
                 self.shard.owner_of_slot(slot)
             }
@@ -127,7 +132,7 @@ impl Node {
         let mut moved: Vec<Box<[u8]>> = Vec::new();
         for row in self.rows() {
             if !self.owns(row_slot(&row)) || is_new(&row) {
-                self.engine.surrender(&row);
+                self.engine.remove_unowned(&row);
                 moved.push(row.into());
             }
         }
@@ -139,17 +144,17 @@ impl Node {
                 moved.push(row.as_slice().into());
             }
         }
-        if self.planted != Some(Planted::MissesMoved) {
-            self.spaces.note_moved(moved.into_iter());
+        if self.planted != Some(PlantedBug::SkipsMovedObjects) {
+            self.spaces.queue_moved(moved.into_iter());
         }
     }
 
     fn rows(&self) -> Vec<Vec<u8>> {
         let mut rows = Vec::new();
         let declared = self.catalog.space("things").expect("it is there");
-        for table in tables_of(&self.engine, &declared.definition) {
+        for table in sorted_table_names(&self.engine, &declared.definition) {
             self.engine
-                .read_base_rows(&table, &end_of(&table), &mut |row, _, _| {
+                .read_base_rows(&table, &table_end(&table), &mut |row, _, _| {
                     rows.push(row.to_vec());
                     ControlFlow::Continue(())
                 });
@@ -171,35 +176,35 @@ impl Node {
         };
         written.expect("it is of a table");
         let changes = self.engine.take_changes();
-        self.spaces.note(&changes, &self.engine);
-        let mut untold = self.spaces.take_untold();
+        self.spaces.apply_changes(&changes, &self.engine);
+        let mut notifications = self.spaces.take_notifications();
         let space = &self.spaces.read().spaces["things"];
-        if self.planted == Some(Planted::TellsNoFormer) && space.regions().is_none() {
-            untold.clear();
+        if self.planted == Some(PlantedBug::SkipsStaleSubscribers) && space.regions().is_none() {
+            notifications.clear();
         }
-        for change in untold {
+        for change in notifications {
             let value = change.value.as_deref();
             self.exchange
-                .tell(&change.row, value, &change.readers, false);
+                .queue_part_change(&change.row, value, &change.readers, false);
         }
-        self.exchange.end_told();
+        self.exchange.end_transaction();
         self.executed_count += 1;
-        let told = self.exchange.sequence();
+        let export = self.exchange.sequence();
         self.executed.push_back(Executed {
             row,
             value,
             call,
-            told,
+            export,
         });
     }
 
     /// Returns the messages to another node that may be sent now.
     pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
-        let mut messages = self.exchange.take_out(to);
+        let mut messages = self.exchange.drain_outgoing(to);
         let is_settled = self.settled == self.executed_count;
         if !is_settled {
             let (kept, free): (Vec<_>, Vec<_>) =
-                messages.into_iter().partition(EngineMessage::is_of_owner);
+                messages.into_iter().partition(EngineMessage::is_from_owner);
             messages = free;
             if !kept.is_empty() {
                 self.kept.push_back((self.executed_count, to, kept));
@@ -209,7 +214,7 @@ impl Node {
     }
 
     /// Returns withheld messages that may be sent now.
-    pub fn let_go(&mut self) -> Vec<(u16, Vec<EngineMessage>)> {
+    pub fn release_committed(&mut self) -> Vec<(u16, Vec<EngineMessage>)> {
         let settled = self.settled;
         let free = self.kept.iter().take_while(|(upto, ..)| *upto <= settled);
         let free = free.count();
@@ -226,43 +231,43 @@ impl Node {
 
     /// Handles the end of the conversation in which this node reads rows of `owner`.
     pub fn owner_lost(&mut self, owner: u16) {
-        self.exchange.owner_lost(&mut self.engine, owner);
-        if self.planted != Some(Planted::KeepsWhatIsNotTold) {
+        self.exchange.handle_owner_loss(&mut self.engine, owner);
+        if self.planted != Some(PlantedBug::KeepsStaleCopies) {
             self.spaces.owner_lost(owner, &self.shard);
         }
         // Copies may be swept in the same turn, or incrementally.
-        while self.executed_count.is_multiple_of(2) && self.spaces.sweep_some(8) {}
+        while self.executed_count.is_multiple_of(2) && self.spaces.sweep_step(8) {}
     }
 
     pub fn reader_lost(&mut self, reader: u16) {
-        self.exchange.reader_lost(reader);
-        if self.planted != Some(Planted::SaysWhatWasKept) {
+        self.exchange.handle_reader_loss(reader);
+        if self.planted != Some(PlantedBug::SendsHeldMessages) {
             self.kept.retain(|(_, to, _)| *to != reader);
         }
     }
 
     /// Runs a maintenance turn: processes received messages, requests copies and supplies them.
     pub fn work(&mut self, rows: usize) {
-        self.spaces.look_at_some(&self.engine, rows);
-        let mut parts = self.spaces.parts();
+        self.spaces.index_step(&self.engine, rows);
+        let mut parts = self.spaces.copy_exchange();
         self.exchange
             .step_with(&mut self.engine, &mut parts, 0, 1 + rows * COPY_WEIGHT);
-        self.spaces.sweep_some(rows);
-        for said in self.spaces.take_said(&self.shard) {
-            match said {
-                Said::Ask {
+        self.spaces.sweep_step(rows);
+        for request in self.spaces.drain_outgoing(&self.shard) {
+            match request {
+                SubscriptionRequest::Subscribe {
                     owner,
                     number,
                     part,
-                } => self.exchange.ask_part(owner, number, part),
-                Said::End(number) => self.exchange.end_part(number),
+                } => self.exchange.request_part(owner, number, part),
+                SubscriptionRequest::Unsubscribe(number) => self.exchange.end_part(number),
             }
         }
         // Otherwise it rests.
         if rows.is_multiple_of(2) {
-            self.exchange.take_part();
-            if self.spaces.read().behind() == Behind::Nothing {
-                self.spaces.supply_own(&self.engine, &self.shard, rows);
+            self.exchange.release_part_chunk();
+            if self.spaces.read().backlog() == Backlog::Empty {
+                self.spaces.copy_local_step(&self.engine, &self.shard, rows);
             }
         }
         self.engine.take_changes();
@@ -271,32 +276,35 @@ impl Node {
 
     /// Processes everything that a search must not miss.
     pub fn catch_up(&self) {
-        while self.spaces.look_at_some(&self.engine, 8) == Behind::Owed {}
+        while self.spaces.index_step(&self.engine, 8) == Backlog::BlocksSearch {}
     }
 
     /// Searches the objects that it owns.
-    pub fn find_owned(&self, search: &Arc<Search>) -> Found {
+    pub fn search_objects(&self, search: &Arc<Search>) -> SearchHits {
         let all = self.spaces.read();
         let space = &all.spaces["things"];
-        found(&space.index, &Rows(&self.engine), search)
+        collect_hits(&space.index, &Rows(&self.engine), search)
     }
 
     /// Searches regions that it holds, and returns their generation; `None` if it does not hold all of them.
-    pub fn find_held(
+    pub fn search_copies(
         &self,
         id: u64,
         predicate: &Predicate,
         runs: &[std::ops::RangeInclusive<u16>],
         search: &Arc<Search>,
-    ) -> Option<(Found, u64)> {
+    ) -> Option<(SearchHits, u64)> {
         let mut all = self.spaces.write();
         let generation = all.copies.generation();
         let holder = all.copies.holder(id, 0)?;
         let is_ready = holder.is_ready(predicate, runs);
-        if !is_ready && self.planted != Some(Planted::AnswersUnready) {
+        if !is_ready && self.planted != Some(PlantedBug::AnswersUnready) {
             return None;
         }
-        Some((found(holder.index(), holder.objects(), search), generation))
+        Some((
+            collect_hits(holder.index(), holder.objects(), search),
+            generation,
+        ))
     }
 
     pub fn generation(&self) -> u64 {
@@ -304,11 +312,11 @@ impl Node {
     }
 }
 
-fn found(
+fn collect_hits(
     index: &larder_space::index::SpaceIndex,
     objects: &dyn Objects,
     search: &Arc<Search>,
-) -> Found {
+) -> SearchHits {
     let mut run = index.search(search.clone(), 1 << 20);
     while !run.step(index, objects, 0, 1 << 20) {}
     let found = run.finish().expect("it is small");

@@ -3,25 +3,25 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use larder_join::{EngineMessage, NOBODY, Shard, SlotOwners};
+use larder_join::{EngineMessage, NO_OWNER, Shard, SlotOwners};
 use larder_sim::Random;
-use larder_space::copies::{Regions, Written};
+use larder_space::copies::{RegionFields, Regions};
 use larder_space::schema::{Alteration, Definition};
 use larder_types::{SLOTS, row_slot};
 use larder_validate::objects::Event;
 
 use super::super::record;
-use super::super::{Catalog, Declared};
-use super::Planted;
+use super::super::{Catalog, DeclaredSpace};
+use super::PlantedBug;
 use super::clients::Clients;
-use super::node::Node;
+use super::node::SimulatedNode;
 
 pub const NODES: usize = 4;
 const BLOCKS: usize = 8;
 
 /// Counts of events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct Coverage {
     pub runs: u32,
     pub answered: usize,
     pub undecided: usize,
@@ -33,14 +33,14 @@ pub struct Seen {
     pub moved: u32,
     pub switched: u32,
     pub cancelled: u32,
-    pub cut_anew: u32,
+    pub recut: u32,
     /// The number of these after which the order of regions differs from that of their slots.
     pub reordered: u32,
 }
 
-impl Seen {
-    pub fn and(self, other: &Seen) -> Seen {
-        Seen {
+impl Coverage {
+    pub fn merge(self, other: &Coverage) -> Coverage {
+        Coverage {
             runs: self.runs + other.runs,
             answered: self.answered + other.answered,
             undecided: self.undecided + other.undecided,
@@ -52,7 +52,7 @@ impl Seen {
             moved: self.moved + other.moved,
             switched: self.switched + other.switched,
             cancelled: self.cancelled + other.cancelled,
-            cut_anew: self.cut_anew + other.cut_anew,
+            recut: self.recut + other.recut,
             reordered: self.reordered + other.reordered,
         }
     }
@@ -76,7 +76,7 @@ pub fn block_of(slot: u16) -> usize {
 
 /// The conversation in which one node reads rows of another.
 #[derive(Default)]
-struct Talk {
+struct Channel {
     number: u64,
     /// The number that the owner uses.
     owners: Option<u64>,
@@ -87,33 +87,33 @@ struct Talk {
     trusts: bool,
 }
 
-struct Moving {
+struct SlotMove {
     block: usize,
     from: usize,
     to: usize,
-    told: u64,
+    export: u64,
 }
 
-pub struct World {
-    pub nodes: Vec<Node>,
+pub struct Simulation {
+    pub nodes: Vec<SimulatedNode>,
     /// One flag per node: true if the node runs. A stopped node has lost all its data.
     pub runs: [bool; NODES],
     /// The number of times that each node was down.
     pub lives: [u64; NODES],
     pub maps: Vec<Map>,
     pub random: Random,
-    pub planted: Option<Planted>,
+    pub planted: Option<PlantedBug>,
     pub clock: u64,
-    pub seen: Seen,
+    pub coverage: Coverage,
     /// One in this many possible events happens.
     pub rarity: u64,
     /// The committed rows.
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// By reader and owner.
-    talks: BTreeMap<(usize, usize), Talk>,
+    channels: BTreeMap<(usize, usize), Channel>,
     /// By node and block, the term of the node's rows.
     terms: [[u64; BLOCKS]; NODES],
-    moving: Option<Moving>,
+    moving: Option<SlotMove>,
     clients: Clients,
 }
 
@@ -124,8 +124,8 @@ const SHAPES: [&str; 4] = [
     "SUBSPACES 0",
 ];
 
-impl World {
-    pub fn new(seed: u64, planted: Option<Planted>) -> World {
+impl Simulation {
+    pub fn new(seed: u64, planted: Option<PlantedBug>) -> Simulation {
         let mut random = Random::stream(seed, 1);
         let shape = SHAPES[random.index(3)];
         let line = format!("things PREFIX 1 thing: {shape} REGIONS 16 SCHEMA city TAG n NUMERIC");
@@ -142,19 +142,19 @@ impl World {
             catalog,
         };
         let node = |index| {
-            let shard = Shard::among(index as u16, NODES as u16, map.owners.clone());
-            Node::new(shard, &map.catalog, 1, planted)
+            let shard = Shard::with_owners(index as u16, NODES as u16, map.owners.clone());
+            SimulatedNode::new(shard, &map.catalog, 1, planted)
         };
         let pairs = (0..NODES).flat_map(|a| (0..NODES).map(move |b| (a, b)));
-        let begun = |pair| {
-            let talk = Talk {
+        let new_channel = |pair| {
+            let channel = Channel {
                 to_owner: VecDeque::from([(0, None)]),
                 trusts: true,
-                ..Talk::default()
+                ..Channel::default()
             };
-            (pair, talk)
+            (pair, channel)
         };
-        World {
+        Simulation {
             nodes: (0..NODES).map(node).collect(),
             runs: [true; NODES],
             lives: [0; NODES],
@@ -163,12 +163,12 @@ impl World {
             planted,
             clock: 0,
             rarity: 1,
-            seen: Seen {
+            coverage: Coverage {
                 runs: 1,
-                ..Seen::default()
+                ..Coverage::default()
             },
             rows: BTreeMap::new(),
-            talks: pairs.filter(|(a, b)| a != b).map(begun).collect(),
+            channels: pairs.filter(|(a, b)| a != b).map(new_channel).collect(),
             terms: [[1; BLOCKS]; NODES],
             moving: None,
             clients: Clients::default(),
@@ -183,9 +183,9 @@ impl World {
         self.clients.events()
     }
 
-    pub fn seen(&mut self) -> Seen {
-        self.seen.answered = self.clients.answered();
-        self.seen
+    pub fn coverage(&mut self) -> Coverage {
+        self.coverage.answered = self.clients.answered();
+        self.coverage
     }
 
     pub fn run(&mut self, steps: u32) {
@@ -198,7 +198,7 @@ impl World {
     /// Ends all faults, lets all calls finish, and then reads everything again.
     pub fn settle(&mut self) {
         for node in 0..NODES {
-            self.come_back(node);
+            self.restart_node(node);
         }
         for round in 0..4 {
             for _ in 0..1_500 {
@@ -209,7 +209,7 @@ impl World {
                 self.learn(node, self.maps.len() - 1);
             }
             let mut clients = std::mem::take(&mut self.clients);
-            clients.calm(round, self);
+            clients.run_quiet_round(round, self);
             self.clients = clients;
         }
     }
@@ -224,18 +224,18 @@ impl World {
                 self.flush(node);
             }
             50..=58 => self.commit(node),
-            59..=62 => self.learn_some(node),
-            63..=66 => self.notice_some(),
-            67 => self.go_on_moving(),
+            59..=62 => self.learn_next_map(node),
+            63..=66 => self.notice_lost_channels(),
+            67 => self.advance_slot_move(),
             68..=70 if is_wild => {
                 // At rarity 1, no random number is drawn for this.
                 if self.rarity == 1 {
-                    self.happen(node);
+                    self.execute_random_event(node);
                 } else if self.random.one_in(self.rarity) {
                     if self.random.one_in(2) {
-                        self.lay_out()
+                        self.change_layout()
                     } else {
-                        self.happen(node)
+                        self.execute_random_event(node)
                     }
                 }
             }
@@ -248,17 +248,17 @@ impl World {
         }
     }
 
-    fn happen(&mut self, node: usize) {
+    fn execute_random_event(&mut self, node: usize) {
         match self.random.below(12) {
             0..=2 => {
                 let other = self.random.index(NODES);
                 self.cut(node, other);
             }
-            3 => self.go_down(node),
-            4 | 5 => self.come_back(node),
-            6 | 7 => self.begin_moving(),
-            8 | 9 => self.lay_out(),
-            _ => self.cut_anew(),
+            3 => self.stop_node(node),
+            4 | 5 => self.restart_node(node),
+            6 | 7 => self.start_slot_move(),
+            8 | 9 => self.change_layout(),
+            _ => self.recut_regions(),
         }
     }
 
@@ -272,15 +272,15 @@ impl World {
 
     fn send(&mut self, from: usize, to: usize, messages: Vec<EngineMessage>) {
         for message in messages {
-            if message.is_of_owner() {
-                let talk = self.talks.get_mut(&(to, from)).expect("all are there");
-                if let (Some(number), false) = (talk.owners, talk.is_cut) {
-                    talk.to_reader.push_back((number, message));
+            if message.is_from_owner() {
+                let channel = self.channels.get_mut(&(to, from)).expect("all are there");
+                if let (Some(number), false) = (channel.owners, channel.is_cut) {
+                    channel.to_reader.push_back((number, message));
                 }
             } else {
-                let talk = self.talks.get_mut(&(from, to)).expect("all are there");
-                if !talk.is_cut {
-                    talk.to_owner.push_back((talk.number, Some(message)));
+                let channel = self.channels.get_mut(&(from, to)).expect("all are there");
+                if !channel.is_cut {
+                    channel.to_owner.push_back((channel.number, Some(message)));
                 }
             }
         }
@@ -288,39 +288,39 @@ impl World {
 
     fn deliver(&mut self) {
         let waiting: Vec<(usize, usize)> = self
-            .talks
+            .channels
             .iter()
-            .filter(|(_, talk)| !talk.to_owner.is_empty() || !talk.to_reader.is_empty())
+            .filter(|(_, channel)| !channel.to_owner.is_empty() || !channel.to_reader.is_empty())
             .map(|(pair, _)| *pair)
             .collect();
         if waiting.is_empty() {
             return;
         }
         let (reader, owner) = waiting[self.random.index(waiting.len())];
-        let talk = self.talks.get_mut(&(reader, owner)).expect("just seen");
-        let is_to_owner = talk.to_reader.is_empty() || self.random.one_in(2);
+        let channel = self.channels.get_mut(&(reader, owner)).expect("just seen");
+        let is_to_owner = channel.to_reader.is_empty() || self.random.one_in(2);
         let count = 1 + self.random.below(3);
         for _ in 0..count {
             if is_to_owner && self.runs[owner] {
-                let Some((number, message)) = talk.to_owner.pop_front() else {
+                let Some((number, message)) = channel.to_owner.pop_front() else {
                     return;
                 };
-                if talk.owners.is_some_and(|present| number < present) {
+                if channel.owners.is_some_and(|present| number < present) {
                     continue;
                 }
-                if talk.owners.is_none_or(|present| number > present) {
+                if channel.owners.is_none_or(|present| number > present) {
                     // The reader announces that it has discarded everything received before.
-                    talk.owners = Some(number);
+                    channel.owners = Some(number);
                     self.nodes[owner].reader_lost(reader as u16);
                 }
                 if let Some(message) = message {
                     self.nodes[owner].exchange.receive(reader as u16, message);
                 }
             } else if !is_to_owner && self.runs[reader] {
-                let Some((number, message)) = talk.to_reader.pop_front() else {
+                let Some((number, message)) = channel.to_reader.pop_front() else {
                     return;
                 };
-                if number == talk.number {
+                if number == channel.number {
                     self.nodes[reader].exchange.receive(owner as u16, message);
                 }
             }
@@ -328,31 +328,31 @@ impl World {
     }
 
     fn cut(&mut self, reader: usize, owner: usize) {
-        if let Some(talk) = self.talks.get_mut(&(reader, owner)) {
-            talk.is_cut = true;
-            talk.to_owner.clear();
-            talk.to_reader.clear();
-            self.seen.cut += 1;
+        if let Some(channel) = self.channels.get_mut(&(reader, owner)) {
+            channel.is_cut = true;
+            channel.to_owner.clear();
+            channel.to_reader.clear();
+            self.coverage.cut += 1;
         }
     }
 
     /// A node notices that a conversation has ended.
-    fn notice_some(&mut self) {
+    fn notice_lost_channels(&mut self) {
         let (reader, owner) = (self.random.index(NODES), self.random.index(NODES));
         let what = self.random.below(3);
-        let Some(talk) = self.talks.get_mut(&(reader, owner)) else {
+        let Some(channel) = self.channels.get_mut(&(reader, owner)) else {
             return;
         };
-        if !talk.is_cut {
+        if !channel.is_cut {
             return;
         }
         match what {
             // Its lease ends.
-            0 => talk.trusts = false,
-            1 => self.begin_anew(reader, owner),
+            0 => channel.trusts = false,
+            1 => self.restart_channel(reader, owner),
             _ => {
-                let may = !talk.trusts || self.planted == Some(Planted::GivesUpEarly);
-                if may && self.runs[owner] && talk.owners.take().is_some() {
+                let may = !channel.trusts || self.planted == Some(PlantedBug::StopsWaitingEarly);
+                if may && self.runs[owner] && channel.owners.take().is_some() {
                     self.nodes[owner].reader_lost(reader as u16);
                 }
             }
@@ -360,24 +360,27 @@ impl World {
     }
 
     /// A reader discards the rows that it received, and starts another conversation.
-    fn begin_anew(&mut self, reader: usize, owner: usize) {
+    fn restart_channel(&mut self, reader: usize, owner: usize) {
         if !self.runs[reader] || reader == owner {
             return;
         }
         self.nodes[reader].owner_lost(owner as u16);
         // Rows from a node without a lease must not be trusted, because another node may own them.
         let acts = self.nodes[owner].has_lease;
-        let talk = self.talks.get_mut(&(reader, owner)).expect("all are there");
-        talk.number += 1;
-        (talk.is_cut, talk.trusts) = (!acts, acts);
-        talk.to_reader.clear();
-        talk.to_owner = VecDeque::from([(talk.number, None)]);
+        let channel = self
+            .channels
+            .get_mut(&(reader, owner))
+            .expect("all are there");
+        channel.number += 1;
+        (channel.is_cut, channel.trusts) = (!acts, acts);
+        channel.to_reader.clear();
+        channel.to_owner = VecDeque::from([(channel.number, None)]);
     }
 
     /// Returns whether a node has certainly received all changes of all data that it received.
     pub fn is_subscribed(&self, reader: usize) -> bool {
-        let own = self.talks.iter().filter(|((of, _), _)| *of == reader);
-        { own }.all(|(_, talk)| talk.trusts)
+        let own = self.channels.iter().filter(|((of, _), _)| *of == reader);
+        { own }.all(|(_, channel)| channel.trusts)
     }
 
     fn commit(&mut self, at: usize) {
@@ -394,10 +397,10 @@ impl World {
         }
         if let Some(executed) = node.executed.pop_front() {
             node.settled += 1;
-            keep(&mut self.rows, executed.row, executed.value);
-            clients.committed(executed.call, at, executed.told);
+            set_row(&mut self.rows, executed.row, executed.value);
+            clients.committed(executed.call, at, executed.export);
         }
-        for (to, messages) in self.nodes[at].let_go() {
+        for (to, messages) in self.nodes[at].release_committed() {
             self.send(at, usize::from(to), messages);
         }
     }
@@ -416,7 +419,7 @@ impl World {
         self.maps.push(map);
     }
 
-    fn learn_some(&mut self, node: usize) {
+    fn learn_next_map(&mut self, node: usize) {
         let from = self
             .maps
             .iter()
@@ -434,7 +437,7 @@ impl World {
         }
         let map = self.maps[map].clone();
         let node = &mut self.nodes[at];
-        node.spaces.follow(&map.catalog, &node.engine, false);
+        node.spaces.apply_catalog(&map.catalog, &node.engine, false);
         node.catalog = map.catalog.clone();
         node.change_owners(map.owners.clone(), map.epoch);
         // For blocks with a new term, it loads the rows of their replicas.
@@ -448,38 +451,38 @@ impl World {
         let rows = self.rows.iter();
         node.take_rows(rows, &|row| is_new[block_of(row_slot(row))]);
         for other in (0..NODES).filter(|other| !map.up[*other] && *other != at) {
-            self.begin_anew(at, other);
+            self.restart_channel(at, other);
         }
     }
 
     /// A node's lease ends. The node may lose everything, or continue without a lease.
-    fn go_down(&mut self, at: usize) {
+    fn stop_node(&mut self, at: usize) {
         let up = self.map().up;
         let is_up = |node: &usize| up[*node];
         if !is_up(&at) || (0..NODES).filter(is_up).count() < 3 {
             return;
         }
-        self.seen.down += 1;
+        self.coverage.down += 1;
         self.lives[at] += 1;
         self.nodes[at].has_lease = false;
         // No node trusts its rows when other nodes may serve them.
         for other in (0..NODES).filter(|other| *other != at) {
             self.cut(other, at);
-            let talk = self.talks.get_mut(&(other, at)).expect("all are there");
-            talk.trusts = false;
+            let channel = self.channels.get_mut(&(other, at)).expect("all are there");
+            channel.trusts = false;
         }
         // Its replicas have a prefix of the uncommitted writes.
         let left = self.nodes[at].drop_executed();
         let kept = self.random.index(left.len() + 1);
         for executed in left.into_iter().take(kept) {
-            keep(&mut self.rows, executed.row, executed.value);
+            set_row(&mut self.rows, executed.row, executed.value);
         }
         if self.random.one_in(2) {
             self.runs[at] = false;
             for other in (0..NODES).filter(|other| *other != at) {
                 self.cut(at, other);
-                let talk = self.talks.get_mut(&(at, other)).expect("all are there");
-                talk.trusts = false;
+                let channel = self.channels.get_mut(&(at, other)).expect("all are there");
+                channel.trusts = false;
             }
         }
         let others: Vec<usize> = (0..NODES)
@@ -509,66 +512,66 @@ impl World {
     }
 
     /// The node gets a lease again.
-    fn come_back(&mut self, at: usize) {
+    fn restart_node(&mut self, at: usize) {
         if self.map().up[at] {
             return;
         }
         self.publish(|map| map.up[at] = true);
         if !self.runs[at] {
             let map = self.map();
-            let shard = Shard::among(at as u16, NODES as u16, map.owners.clone());
-            self.nodes[at] = Node::new(shard, &map.catalog, map.epoch, self.planted);
+            let shard = Shard::with_owners(at as u16, NODES as u16, map.owners.clone());
+            self.nodes[at] = SimulatedNode::new(shard, &map.catalog, map.epoch, self.planted);
             self.runs[at] = true;
             self.terms[at] = [0; BLOCKS];
             for other in (0..NODES).filter(|other| *other != at) {
-                self.begin_anew(at, other);
-                let talk = self.talks.get_mut(&(other, at)).expect("all are there");
-                talk.owners = None;
+                self.restart_channel(at, other);
+                let channel = self.channels.get_mut(&(other, at)).expect("all are there");
+                channel.owners = None;
             }
         }
         self.learn(at, self.maps.len() - 1);
         self.nodes[at].has_lease = true;
     }
 
-    fn begin_moving(&mut self) {
+    fn start_slot_move(&mut self) {
         let block = self.random.index(BLOCKS);
         let (from, to) = (self.map().blocks[block], self.random.index(NODES));
-        let is_up = self.map().up[to] && from != NOBODY;
+        let is_up = self.map().up[to] && from != NO_OWNER;
         let from = usize::from(from);
         // Only the current owner moves a block.
         if self.moving.is_some() || !is_up || from == to {
             return;
         }
         self.learn(from, self.maps.len() - 1);
-        self.publish(|map| map.blocks[block] = NOBODY);
+        self.publish(|map| map.blocks[block] = NO_OWNER);
         let epoch = self.map().epoch;
         let node = &mut self.nodes[from];
-        let told = node.disown(|slot| block_of(slot) == block, epoch);
-        self.moving = Some(Moving {
+        let export = node.release_slots(|slot| block_of(slot) == block, epoch);
+        self.moving = Some(SlotMove {
             block,
             from,
             to,
-            told,
+            export,
         });
         self.flush(from);
     }
 
     /// Completes a move once all writes of the block are committed and all readers have discarded its rows.
-    fn go_on_moving(&mut self) {
+    fn advance_slot_move(&mut self) {
         let Some(moving) = &self.moving else { return };
         let node = &self.nodes[moving.from];
         let is_of = |row: &[u8]| block_of(row_slot(row)) == moving.block;
         let is_kept = node.executed.iter().all(|it| !is_of(&it.row));
-        let is_told = node.exchange.is_acknowledged(moving.told);
-        if is_kept && is_told {
+        let is_acknowledged = node.exchange.is_acknowledged(moving.export);
+        if is_kept && is_acknowledged {
             let (block, to) = (moving.block, moving.to as u16);
             self.moving = None;
             self.publish(|map| map.blocks[block] = to);
-            self.seen.moved += 1;
+            self.coverage.moved += 1;
         }
     }
 
-    pub fn declared(&self) -> Arc<Declared> {
+    pub fn declared(&self) -> Arc<DeclaredSpace> {
         self.map()
             .catalog
             .space("things")
@@ -577,7 +580,7 @@ impl World {
     }
 
     /// Starts, completes or cancels a change of subspaces.
-    fn lay_out(&mut self) {
+    fn change_layout(&mut self) {
         let declared = self.declared();
         let definition = &declared.definition;
         let before = declared.regions.as_deref().cloned().unwrap_or_default();
@@ -590,19 +593,24 @@ impl World {
             };
             (definition.with_filling(Some(filling)), number)
         } else if self.random.one_in(3) {
-            self.seen.cancelled += 1;
+            self.coverage.cancelled += 1;
             (definition.with_filling(None), 0)
         } else {
-            self.seen.switched += 1;
-            (definition.switched().expect("it is being filled"), 0)
+            self.coverage.switched += 1;
+            (
+                definition
+                    .with_filling_applied()
+                    .expect("it is being filled"),
+                0,
+            )
         };
-        let regions = before.altered(&altered, number).expect("it fits");
+        let regions = before.with_definition(&altered, number).expect("it fits");
         let catalog = catalog_of(&altered, Some(&regions));
         self.publish(|map| map.catalog = catalog);
     }
 
     /// Cuts all subspaces by the objects' sampled values.
-    fn cut_anew(&mut self) {
+    fn recut_regions(&mut self) {
         let declared = self.declared();
         let Some(regions) = declared.regions.clone() else {
             return;
@@ -611,7 +619,7 @@ impl World {
             let dimensions = regions.subspace(subspace).expect("there").dimensions();
             dimensions.iter().map(|it| it.attribute).collect()
         };
-        let anew: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
+        let attributes: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
         let weight = 1 + self.random.below(5);
         // Half of the cuts assume a single owner, as if all owners had changed since.
         let blocks = if self.random.one_in(2) {
@@ -619,13 +627,15 @@ impl World {
         } else {
             vec![0; BLOCKS]
         };
-        let cut = regions.cut_anew(&anew, &|attribute| sample(attribute.0, weight), &|slot| {
-            (blocks[block_of(slot)], 0)
-        });
+        let cut = regions.recut(
+            &attributes,
+            &|attribute| sample(attribute.0, weight),
+            &|slot| (blocks[block_of(slot)], 0),
+        );
         let catalog = catalog_of(&declared.definition, Some(&cut));
         self.publish(|map| map.catalog = catalog);
-        self.seen.cut_anew += 1;
-        self.seen.reordered += u32::from(cut.written() == Written::Orders);
+        self.coverage.recut += 1;
+        self.coverage.reordered += u32::from(cut.required_fields() == RegionFields::Orders);
     }
 }
 
@@ -641,7 +651,7 @@ fn sample(attribute: u16, weight: u64) -> Vec<(Vec<u8>, u64)> {
     values.collect()
 }
 
-fn keep(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, row: Vec<u8>, value: Option<Vec<u8>>) {
+fn set_row(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, row: Vec<u8>, value: Option<Vec<u8>>) {
     match value {
         Some(value) => rows.insert(row, value),
         None => rows.remove(&row),
@@ -654,8 +664,8 @@ fn owners_of(blocks: &[u16]) -> Arc<SlotOwners> {
 }
 
 fn catalog_of(definition: &Definition, regions: Option<&Regions>) -> Arc<Catalog> {
-    let record = record::of_space(definition, 1, true, regions);
-    let (catalog, unread) = Catalog::read([("things", &record[..])].into_iter());
+    let record = record::encode_space(definition, 1, true, regions);
+    let (catalog, unread) = Catalog::decode([("things", &record[..])].into_iter());
     assert!(unread.is_empty(), "{unread:?}");
     Arc::new(catalog)
 }

@@ -39,12 +39,12 @@ use super::{CoreMessage, Tables};
 use crate::cluster::{Link, Peers};
 
 /// Interval at which connections are checked, in milliseconds.
-pub(super) const LOOK_EVERY_MS: u64 = 50;
+pub(super) const CHECK_INTERVAL_MS: u64 = 50;
 
 pub use readers::FromReader;
 
-use owners::Owners;
-use readers::Reader;
+use owners::OwnerConnection;
+use readers::ReaderConversation;
 
 /// A connection that another node has opened to a core of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +60,13 @@ pub(super) struct Conversations {
     /// Connections that other nodes have opened to this core, by number.
     accepted: HashMap<u64, Rc<Link>>,
     /// Conversations in which this core reads, by the owners' node.
-    owners: HashMap<NodeId, Owners>,
+    owners: HashMap<NodeId, OwnerConnection>,
     /// Conversations in which this core owns, by the number of the reader's place.
-    readers: HashMap<u16, Reader>,
+    readers: HashMap<u16, ReaderConversation>,
     last: u64,
 }
 
-fn encoded(messages: &[EngineMessage]) -> Bytes {
+fn encode_messages(messages: &[EngineMessage]) -> Bytes {
     let mut bytes = Vec::new();
     for message in messages {
         message.encode(&mut bytes);
@@ -74,19 +74,19 @@ fn encoded(messages: &[EngineMessage]) -> Bytes {
     bytes.into()
 }
 
-fn decoded(bytes: &[u8], is_of_owner: bool) -> Option<Vec<EngineMessage>> {
+fn decode_messages(bytes: &[u8], is_of_owner: bool) -> Option<Vec<EngineMessage>> {
     let mut reader = WireReader::new(bytes);
     let mut messages = Vec::new();
     while !reader.rest().is_empty() {
         let message = EngineMessage::decode(&mut reader).ok()?;
         messages.push(message);
     }
-    let is_right = |message: &EngineMessage| message.is_of_owner() == is_of_owner;
+    let is_right = |message: &EngineMessage| message.is_from_owner() == is_of_owner;
     messages.iter().all(is_right).then_some(messages)
 }
 
 /// The reason for closing a connection after a protocol violation.
-const MALFORMED: &str = "what your engine says is nothing that this larder understands";
+const MALFORMED: &str = "this node cannot decode the messages of your engine; run the same version of larder on all nodes";
 
 impl Conversations {
     fn new(peers: Rc<Peers>) -> Conversations {
@@ -123,9 +123,9 @@ impl Tables {
     ) {
         let own = self.index as u16;
         let (of_owner, of_reader): (Vec<_>, Vec<_>) =
-            messages.into_iter().partition(EngineMessage::is_of_owner);
+            messages.into_iter().partition(EngineMessage::is_from_owner);
         if !of_reader.is_empty() {
-            self.say_to_owner(number, to, of_reader);
+            self.send_to_owner(number, to, of_reader);
         }
         if of_owner.is_empty() {
             return;
@@ -142,9 +142,9 @@ impl Tables {
             from_core: own,
             to_core: to.core,
             conversation,
-            bytes: encoded(&of_owner),
+            bytes: encode_messages(&of_owner),
         };
-        self.tell_reader(via, exchange);
+        self.send_to_reader(via, exchange);
     }
 
     /// Receives messages for an engine over a connection of this core, and passes them on if the engine is another
@@ -155,7 +155,7 @@ impl Tables {
             node: peer.node,
             core: exchange.from_core,
         };
-        let Some(messages) = decoded(&exchange.bytes, !link.is_accepted()) else {
+        let Some(messages) = decode_messages(&exchange.bytes, !link.is_accepted()) else {
             return link.end(MALFORMED);
         };
         if !link.is_accepted() {
@@ -165,7 +165,7 @@ impl Tables {
                 };
                 let is_present =
                     Rc::ptr_eq(&owners.link, link) && owners.conversation == exchange.conversation;
-                owners.has_told |= is_present;
+                owners.has_received |= is_present;
                 is_present
             });
             if is_present == Some(true)
@@ -194,21 +194,21 @@ impl Tables {
                 self.handle.send(other, CoreMessage::FromReader(from));
             }
             _ => link
-                .end("this node has no core of that number: your map is not of its present life"),
+                .end("this node has no core with that number: your map describes an earlier incarnation of this node"),
         }
     }
 
     /// Handles the end of a connection of this core.
     pub fn link_ended(&self, link: &Rc<Link>) {
         if !link.is_accepted() {
-            return self.look_at_owners();
+            return self.drop_ended_owners();
         }
         self.with_conversations(|all| all.accepted.remove(&link.id));
         let (core, link, forgotten_after_ms) =
             (self.index as u16, link.id, link.forgotten_after_ms());
         for to in 0..self.handle.cores() {
             let via = Via { core, link };
-            let message = CoreMessage::ReaderGone {
+            let message = CoreMessage::ReaderDisconnected {
                 via,
                 forgotten_after_ms,
             };
@@ -217,7 +217,7 @@ impl Tables {
     }
 
     /// This node's incarnation, according to the last view that this core has applied.
-    fn present_life(&self) -> Option<Incarnation> {
+    fn current_incarnation(&self) -> Option<Incarnation> {
         let view = self.view()?;
         view.is_up().then_some(view.life.as_ref()?.incarnation)
     }
@@ -226,19 +226,19 @@ impl Tables {
     /// acknowledgements, and messages that could not be sent.
     pub async fn watch_conversations(self: Rc<Self>) {
         let Some(sharing) = &self.sharing else { return };
-        let mut tick = tokio::time::interval(std::time::Duration::from_millis(LOOK_EVERY_MS));
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(CHECK_INTERVAL_MS));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            self.look_at_owners();
-            self.look_at_readers();
-            self.end_links_of_earlier_lives();
+            self.drop_ended_owners();
+            self.check_readers();
+            self.close_stale_links();
             for (number, messages) in sharing.unsent.take() {
                 // Rows of a node that is down are requested again from their next owner.
                 let is_up =
                     |place: &Place| self.view().is_some_and(|view| view.map.is_up(place.node));
                 if let Some(place) = self.place(number).filter(is_up) {
-                    self.say_to_owner(number, place, messages);
+                    self.send_to_owner(number, place, messages);
                 }
             }
             // Tasks that wait for a lease or for an unreachable node check again.

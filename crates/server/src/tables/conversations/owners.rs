@@ -10,30 +10,36 @@ use larder_cluster::peer;
 use larder_cluster::replication::Place;
 use larder_join::EngineMessage;
 
-use super::{Conversations, encoded};
+use super::{Conversations, encode_messages};
 use crate::cluster::{Link, View};
 use crate::tables::Tables;
 
 /// The owners on one node.
-pub(super) struct Owners {
+pub(super) struct OwnerConnection {
     pub link: Rc<Link>,
     pub conversation: u64,
     /// Numbers of their places.
-    pub begun: Vec<u16>,
+    pub started_places: Vec<u16>,
     /// True if messages have arrived from the owners. If so, there may be replicas that must be kept fresh.
-    pub has_told: bool,
+    pub has_received: bool,
 }
 
 impl Conversations {
     /// Sends messages to an owner. Returns `false` if there is no connection; messages over a connection that has ended
     /// are lost with the conversation.
-    fn tell_owner(&mut self, from: u16, number: u16, to: Place, said: &[EngineMessage]) -> bool {
+    fn try_send_to_owner(
+        &mut self,
+        from: u16,
+        number: u16,
+        to: Place,
+        messages: &[EngineMessage],
+    ) -> bool {
         let owners = match self.owners.get_mut(&to.node) {
             Some(owners) if !owners.link.is_ended() => owners,
             // The end of the connection will be handled first; then the reads are retried.
             Some(owners) => {
-                if !owners.begun.contains(&number) {
-                    owners.begun.push(number);
+                if !owners.started_places.contains(&number) {
+                    owners.started_places.push(number);
                 }
                 return true;
             }
@@ -43,11 +49,11 @@ impl Conversations {
                 };
                 self.last += 1;
                 let conversation = self.last;
-                self.owners.entry(to.node).or_insert(Owners {
+                self.owners.entry(to.node).or_insert(OwnerConnection {
                     link,
                     conversation,
-                    begun: Vec::new(),
-                    has_told: false,
+                    started_places: Vec::new(),
+                    has_received: false,
                 })
             }
         };
@@ -58,12 +64,12 @@ impl Conversations {
             bytes,
         };
         // An error means that the connection has ended, which is handled elsewhere.
-        if !owners.begun.contains(&number) {
-            owners.begun.push(number);
+        if !owners.started_places.contains(&number) {
+            owners.started_places.push(number);
             let _ = owners.link.exchange(frame(Bytes::new()));
         }
-        if !said.is_empty() {
-            let _ = owners.link.exchange(frame(encoded(said)));
+        if !messages.is_empty() {
+            let _ = owners.link.exchange(frame(encode_messages(messages)));
         }
         true
     }
@@ -71,47 +77,48 @@ impl Conversations {
 
 impl Tables {
     /// Sends messages to an owner, or queues them until there is a connection.
-    pub(super) fn say_to_owner(&self, number: u16, to: Place, said: Vec<EngineMessage>) {
+    pub(super) fn send_to_owner(&self, number: u16, to: Place, messages: Vec<EngineMessage>) {
         let Some(sharing) = &self.sharing else { return };
         let own = self.index as u16;
-        let told = self.with_conversations(|all| all.tell_owner(own, number, to, &said));
-        if told == Some(false) {
-            sharing.unsent.borrow_mut().push((number, said));
+        let sent = self.with_conversations(|all| all.try_send_to_owner(own, number, to, &messages));
+        if sent == Some(false) {
+            sharing.unsent.borrow_mut().push((number, messages));
         }
     }
 
     /// Drops the rows of nodes that are down: other nodes will accept writes to them, and their freshness is no longer
     /// guaranteed.
-    pub(in crate::tables) fn forget_nodes_down(&self, view: &View) {
+    pub(in crate::tables) fn drop_down_nodes(&self, view: &View) {
         let gone = self.with_conversations(|all| {
-            let down = |node: &NodeId, _: &mut Owners| !view.map.is_up(*node);
+            let down = |node: &NodeId, _: &mut OwnerConnection| !view.map.is_up(*node);
             let down = all.owners.extract_if(down);
-            down.flat_map(|(_, owners)| owners.begun).collect()
+            down.flat_map(|(_, owners)| owners.started_places).collect()
         });
-        self.forget_owners(gone.unwrap_or_default());
+        self.drop_owner_rows(gone.unwrap_or_default());
     }
 
     /// Drops the rows of owners whose connections have ended.
-    pub(super) fn look_at_owners(&self) {
+    pub(super) fn drop_ended_owners(&self) {
         let ended = self.with_conversations(|all| {
             let ended: Vec<NodeId> = (all.owners.iter())
                 .filter(|(_, owners)| owners.link.is_ended())
                 .map(|(node, _)| *node)
                 .collect();
             let gone = ended.iter().filter_map(|node| all.owners.remove(node));
-            gone.flat_map(|owners| owners.begun).collect::<Vec<u16>>()
+            gone.flat_map(|owners| owners.started_places)
+                .collect::<Vec<u16>>()
         });
-        self.forget_owners(ended.unwrap_or_default());
+        self.drop_owner_rows(ended.unwrap_or_default());
     }
 
-    pub(super) fn forget_owners(&self, numbers: Vec<u16>) {
+    pub(super) fn drop_owner_rows(&self, numbers: Vec<u16>) {
         let Some(sharing) = &self.sharing else { return };
         for number in numbers {
             let mut engine = self.engine.borrow_mut();
             sharing
                 .exchange
                 .borrow_mut()
-                .owner_lost(&mut engine, number);
+                .handle_owner_loss(&mut engine, number);
             drop(engine);
             self.spaces.owner_lost(number, &sharing.shard());
             // An empty message, sent once there is a connection, notifies the owner that it need not wait for this reader.
@@ -132,24 +139,24 @@ impl Tables {
             Some(all) if all.owners.is_empty() => true,
             Some(all) => {
                 let now_ms = boot_ms();
-                let mut owners = all.owners.values().filter(|owners| owners.has_told);
+                let mut owners = all.owners.values().filter(|owners| owners.has_received);
                 owners.all(|owners| now_ms < owners.link.subscribed_until_ms())
             }
         }
     }
 
     /// Returns whether an owner can be reached.
-    pub(in crate::tables) fn is_reached(&self, owner: u16) -> bool {
+    pub(in crate::tables) fn is_reachable(&self, owner: u16) -> bool {
         if usize::from(owner) < self.handle.cores() {
             return true;
         }
         let Some(place) = self.place(owner) else {
             return false;
         };
-        let is_reached = self.with_conversations(|all| {
+        let is_reachable = self.with_conversations(|all| {
             let owners = all.owners.get(&place.node);
             owners.is_some_and(|owners| owners.link.peer().is_some() && !owners.link.is_ended())
         });
-        is_reached == Some(true)
+        is_reachable == Some(true)
     }
 }

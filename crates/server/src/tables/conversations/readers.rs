@@ -13,9 +13,9 @@ use crate::cluster::Link;
 use crate::tables::{CoreMessage, Tables};
 
 /// Time in milliseconds after which a reader with outstanding acknowledgements is disconnected.
-const SLOW_MS: u64 = 3_000;
+const ACKNOWLEDGE_MS_MAX: u64 = 3_000;
 
-const OTHER_LIFE: &str = "this node is in another life, in which it may own other rows";
+const INCARNATION_CHANGED: &str = "this node has a new incarnation, in which it may own other rows";
 
 /// Messages of a reader's engine, on the way from the core with the connection to the core that owns the rows.
 pub struct FromReader {
@@ -28,17 +28,17 @@ pub struct FromReader {
     pub messages: Vec<EngineMessage>,
 }
 
-pub(super) struct Reader {
+pub(super) struct ReaderConversation {
     pub conversation: (u64, u64),
     pub via: Via,
     /// Set when the connection has ended: the time from which the reader certainly uses no rows of this owner.
     pub forgotten_after_ms: Option<u64>,
     /// The first change that it has not acknowledged, and the time since when it is outstanding.
-    pub waits: Option<(u64, u64)>,
+    pub oldest_unacknowledged: Option<(u64, u64)>,
 }
 
 impl Tables {
-    pub(super) fn tell_reader(&self, via: Via, exchange: peer::Exchange) {
+    pub(super) fn send_to_reader(&self, via: Via, exchange: peer::Exchange) {
         if via.core == self.index as u16 {
             return self.send_over(via.link, exchange);
         }
@@ -69,8 +69,8 @@ impl Tables {
             // reader retries.
             return self.end_link(from.via, "this node's map does not have yours yet");
         };
-        if self.present_life() != Some(from.life) {
-            return self.end_link(from.via, OTHER_LIFE);
+        if self.current_incarnation() != Some(from.life) {
+            return self.end_link(from.via, INCARNATION_CHANGED);
         }
         let mut begins = false;
         let is_present = self.with_conversations(|all| {
@@ -80,11 +80,11 @@ impl Tables {
                 Some(present) if from.conversation == present => true,
                 _ => {
                     begins = true;
-                    let reader = Reader {
+                    let reader = ReaderConversation {
                         conversation: from.conversation,
                         via: from.via,
                         forgotten_after_ms: None,
-                        waits: None,
+                        oldest_unacknowledged: None,
                     };
                     all.readers.insert(number, reader);
                     true
@@ -93,8 +93,8 @@ impl Tables {
         });
         if begins {
             // The reader has dropped everything that it received before.
-            sharing.exchange.borrow_mut().reader_lost(number);
-            self.drop_kept_back(number);
+            sharing.exchange.borrow_mut().handle_reader_loss(number);
+            self.drop_held_messages(number);
             self.wake_maintenance();
         }
         if is_present == Some(true) && !from.messages.is_empty() {
@@ -127,7 +127,7 @@ impl Tables {
     }
 
     /// Records until when the readers of a closed connection may use their rows.
-    pub fn readers_gone(&self, via: Via, forgotten_after_ms: u64) {
+    pub fn record_readers_disconnected(&self, via: Via, forgotten_after_ms: u64) {
         self.with_conversations(|all| {
             let of = all.readers.values_mut().filter(|reader| reader.via == via);
             of.for_each(|reader| reader.forgotten_after_ms = Some(forgotten_after_ms));
@@ -136,8 +136,8 @@ impl Tables {
 
     /// Closes connections that began in an earlier incarnation. They grant no leases any more; readers of this node's
     /// current rows connect again.
-    pub(super) fn end_links_of_earlier_lives(&self) {
-        let Some(life) = self.present_life() else {
+    pub(super) fn close_stale_links(&self) {
+        let Some(life) = self.current_incarnation() else {
             return;
         };
         let ended = self.with_conversations(|all| {
@@ -146,33 +146,34 @@ impl Tables {
             earlier.cloned().collect::<Vec<_>>()
         });
         for link in ended.into_iter().flatten() {
-            link.end(OTHER_LIFE);
+            link.end(INCARNATION_CHANGED);
         }
     }
 
-    pub(super) fn look_at_readers(&self) {
+    pub(super) fn check_readers(&self) {
         let Some(sharing) = &self.sharing else { return };
         let now_ms = boot_ms();
         let exchange = &sharing.exchange;
-        let looked = self.with_conversations(|all| {
+        let checked = self.with_conversations(|all| {
             let mut slow = Vec::new();
             for (number, reader) in &mut all.readers {
                 let first = exchange.borrow().first_unacknowledged(*number);
-                reader.waits = match (first, reader.waits) {
+                reader.oldest_unacknowledged = match (first, reader.oldest_unacknowledged) {
                     (None, _) => None,
                     (Some(first), Some((before, since))) if first == before => Some((first, since)),
                     (Some(first), _) => Some((first, now_ms)),
                 };
                 if reader.forgotten_after_ms.is_none()
                     && reader
-                        .waits
-                        .is_some_and(|(_, since)| now_ms >= since + SLOW_MS)
+                        .oldest_unacknowledged
+                        .is_some_and(|(_, since)| now_ms >= since + ACKNOWLEDGE_MS_MAX)
                 {
                     slow.push(reader.via);
                 }
             }
-            let is_forgotten =
-                |reader: &Reader| reader.forgotten_after_ms.is_some_and(|at| now_ms >= at);
+            let is_forgotten = |reader: &ReaderConversation| {
+                reader.forgotten_after_ms.is_some_and(|at| now_ms >= at)
+            };
             let gone: Vec<u16> = (all.readers.iter())
                 .filter(|(_, reader)| is_forgotten(reader))
                 .map(|(number, _)| *number)
@@ -180,14 +181,14 @@ impl Tables {
             all.readers.retain(|_, reader| !is_forgotten(reader));
             (slow, gone)
         });
-        let (slow, gone) = looked.unwrap_or_default();
+        let (slow, gone) = checked.unwrap_or_default();
         for via in slow {
-            self.end_link(via, "your node has not acknowledged changes for long, and they are not held back for it any more");
+            self.end_link(via, "your node has not acknowledged changes for a long time, so this node does not wait for it any more");
         }
         if !gone.is_empty() {
             for number in gone {
-                exchange.borrow_mut().reader_lost(number);
-                self.drop_kept_back(number);
+                exchange.borrow_mut().handle_reader_loss(number);
+                self.drop_held_messages(number);
             }
             self.wake_maintenance();
         }

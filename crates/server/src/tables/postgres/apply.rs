@@ -4,7 +4,7 @@ use larder_join::{Engine, KeyRange};
 use larder_postgres::{Change, Range};
 
 use super::super::{Gate, Tables};
-use super::spread::PostgresUpdate;
+use super::distribute::PostgresUpdate;
 
 impl Tables {
     /// Applies an update. Changes of one update become visible together.
@@ -12,7 +12,7 @@ impl Tables {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let engine = &mut *engine;
-        let followed = &self.postgres_progress;
+        let progress = &self.postgres_progress;
         match update {
             PostgresUpdate::Supply { ranges, rows, done } => {
                 supply(engine, &ranges, rows);
@@ -22,25 +22,30 @@ impl Tables {
                 }
             }
             PostgresUpdate::Apply { number, changes } => {
-                let before = followed.change.get();
+                let before = progress.last_change.get();
                 for change in &changes.changes {
                     let waits_for = apply(engine, change, now);
-                    followed.change.set(followed.change.get().max(waits_for));
+                    progress
+                        .last_change
+                        .set(progress.last_change.get().max(waits_for));
                 }
-                if followed.change.get() > before {
+                if progress.last_change.get() > before {
                     self.wake_maintenance();
                 }
-                followed.number.set(number);
+                progress.applied_number.set(number);
             }
             PostgresUpdate::Forget { number, ranges } => {
                 for range in &*ranges {
-                    engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+                    engine.discard_supplied(&KeyRange::new(&range.lo, &range.hi));
                 }
-                followed.number.set(number);
+                progress.applied_number.set(number);
             }
-            PostgresUpdate::Seen(seen) => match followed.change.get() {
+            PostgresUpdate::WriteReplicated(seen) => match progress.last_change.get() {
                 Some(change) if !engine.is_done(change) => {
-                    followed.seen.borrow_mut().push_back((change, seen));
+                    progress
+                        .unreflected_writes
+                        .borrow_mut()
+                        .push_back((change, seen));
                 }
                 _ => drop(seen),
             },
@@ -65,12 +70,12 @@ fn supply(engine: &mut Engine, ranges: &[Range], mut rows: Vec<(Vec<u8>, Vec<u8>
 fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
     let forget = |engine: &mut Engine| {
         let range = change.range();
-        engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+        engine.discard_supplied(&KeyRange::new(&range.lo, &range.hi));
     };
     let written = match change {
         Change::Put { key, value } => engine.put(key, value, now),
         Change::Patch { key, patch } => {
-            if !engine.is_here(key) {
+            if !engine.is_loaded(key) {
                 return None;
             }
             let mut patched = None;

@@ -4,7 +4,7 @@
 //!  GET, RANGE ─► engine: Needs ───► read (waits) ──► Database::load ──┐
 //!  SET, DEL   ─────────────────────► write (waits) ─► Database::write ─┤ thread "postgres"
 //!                                                                    │
-//!  engines ◄── follow, apply ◄── CoreMessage::Postgres ◄── spread ◄────────┘
+//!  engines ◄── progress, apply ◄── CoreMessage::Postgres ◄── distribute ◄──┘
 //! ```
 //!
 //! Each of several cores loads and keeps the rows that it reads, and receives all changes. A core's replies therefore
@@ -17,9 +17,9 @@
 //! 3. While the cores are paused, they are at the same number, and apply nothing.
 
 mod apply;
-mod follow;
+mod distribute;
+mod progress;
 mod read;
-mod spread;
 mod write;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,10 +31,10 @@ use larder_protocol::config::{ClusterMode, ServerConfig, SlotLife};
 use larder_protocol::errors::Code;
 use larder_types::checksum32;
 
-pub(super) use follow::PostgresProgress;
+pub use distribute::PostgresUpdate;
+pub(super) use progress::PostgresProgress;
 pub(crate) use read::RangeLoad;
-pub use spread::PostgresUpdate;
-pub(crate) use write::{WriteJob, WriteReply, take_write};
+pub(crate) use write::{WriteJob, WriteReply, parse_write};
 
 use super::{Refusal, TablesHandle};
 use crate::error::Error;
@@ -72,7 +72,7 @@ impl Postgres {
             publication: settings.publication.clone(),
             permanent_slot: match settings.slot {
                 SlotLife::Permanent => Some(match config.cluster.mode {
-                    ClusterMode::Etcd => slot_of_node(&settings.slot_name, &config.cluster.node),
+                    ClusterMode::Etcd => node_slot_name(&settings.slot_name, &config.cluster.node),
                     _ => settings.slot_name.clone(),
                 }),
                 SlotLife::Temporary => None,
@@ -84,7 +84,7 @@ impl Postgres {
             stale: Duration::from_secs(settings.stale_seconds),
             mappings: mappings.clone(),
         };
-        let (sink, guard) = (spread::sink(tables), supervisor.guard());
+        let (sink, guard) = (distribute::sink(tables), supervisor.guard());
         // The thread owns the sink, and with it the guard.
         let sink = move |event| {
             let _ = &guard;
@@ -121,7 +121,7 @@ impl Postgres {
 
 /// The name of a node's replication slot. Nodes of a cluster may have the same configuration, but each needs its own
 /// slot, so the name contains the node's name.
-fn slot_of_node(slot_name: &str, node: &str) -> String {
+fn node_slot_name(slot_name: &str, node: &str) -> String {
     let clean = |byte: u8| match byte.to_ascii_lowercase() {
         byte @ (b'a'..=b'z' | b'0'..=b'9' | b'_') => char::from(byte),
         _ => '_',
@@ -144,7 +144,7 @@ fn slot_of_node(slot_name: &str, node: &str) -> String {
 pub(super) fn declare(engine: &mut Engine, config: &ServerConfig) -> Result<(), Error> {
     for table in &config.mapped {
         let prefix = table.prefix().as_bytes();
-        if engine.supply_from_elsewhere(prefix).is_ok() {
+        if engine.declare_external(prefix).is_ok() {
             continue;
         }
         let name = &table.name;
@@ -155,7 +155,7 @@ pub(super) fn declare(engine: &mut Engine, config: &ServerConfig) -> Result<(), 
             ),
         };
         return Err(Error::BadRequest(format!(
-            "table {name} cannot be kept in PostgreSQL: {why}"
+            "table {name} cannot be stored in PostgreSQL: {why}"
         )));
     }
     Ok(())
@@ -177,11 +177,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_has_a_slot_that_postgresql_takes() {
-        assert_eq!(slot_of_node("larder", "n1"), "larder_n1");
+    fn each_node_has_a_valid_slot_name() {
+        assert_eq!(node_slot_name("larder", "n1"), "larder_n1");
         let long = "x".repeat(64);
         let names = ["N1", "n-1", "n.1", "n_1", &long, &format!("{long}y")];
-        let slots = names.map(|node| slot_of_node("larder", node));
+        let slots = names.map(|node| node_slot_name("larder", node));
         for (at, slot) in slots.iter().enumerate() {
             let is_right = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
             assert!(

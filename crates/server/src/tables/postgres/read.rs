@@ -19,15 +19,15 @@ pub(crate) struct RangeLoad {
 
 impl RangeLoad {
     /// Takes the ranges that reads need; `None` if they need none.
-    pub fn of(needs: &mut Needs) -> Option<RangeLoad> {
-        let mut ranges = std::mem::take(&mut needs.elsewhere);
+    pub fn take(needs: &mut Needs) -> Option<RangeLoad> {
+        let mut ranges = std::mem::take(&mut needs.external);
         ranges.sort();
         ranges.dedup();
         (!ranges.is_empty()).then_some(RangeLoad { ranges, rounds: 1 })
     }
 
     /// Counts this load as the successor of `before`, after which the read was executed again.
-    pub fn follows(&mut self, before: &RangeLoad) {
+    pub fn count_after(&mut self, before: &RangeLoad) {
         self.rounds = before.rounds + 1;
     }
 
@@ -37,11 +37,11 @@ impl RangeLoad {
     /// The reason why they cannot be loaded.
     pub async fn load(&self, postgres: Option<&Postgres>, tables: &Tables) -> Result<(), Refusal> {
         if self.rounds > ROUNDS_MAX {
-            let message = "the read needs more rows of PostgreSQL at a time than tables.memory holds; read a narrower range or raise it";
+            let message = "the read needs more rows of PostgreSQL at a time than fit in tables.memory; read a narrower range, or raise tables.memory";
             return Err((Code::OutOfMemory, message.to_owned()));
         }
         let Some(postgres) = postgres else {
-            let message = "rows that come from elsewhere are not here yet";
+            let message = "rows of PostgreSQL or of another node have not arrived yet";
             return Err((Code::Io, message.to_owned()));
         };
         let ranges = self.ranges.iter();

@@ -36,7 +36,7 @@ pub(crate) enum WriteReply {
 ///
 /// # Errors
 /// The write is rejected.
-pub(crate) fn take_write(
+pub(crate) fn parse_write(
     postgres: &Postgres,
     command: Command<'_>,
     in_transaction: bool,
@@ -59,13 +59,13 @@ pub(crate) fn take_write(
         match postgres.table_of(key) {
             None => {
                 return refuse(format!(
-                    "table {name} is kept in PostgreSQL; write its keys and keys of other tables apart"
+                    "table {name} is stored in PostgreSQL; write its keys and keys of other tables in separate commands"
                 ));
             }
             Some(table) if !table.through => {
                 let name = &table.name;
                 let message = format!(
-                    "table {name} is kept in PostgreSQL ({}); write there, or set tables.{name}.write = \"through\"",
+                    "table {name} is stored in PostgreSQL ({}); write there, or set tables.{name}.write = \"through\"",
                     table.shown()
                 );
                 return Err((Code::ReadOnly, message));
@@ -75,19 +75,19 @@ pub(crate) fn take_write(
     }
     if in_transaction {
         return refuse(format!(
-            "table {name} is kept in PostgreSQL, so writes to it cannot be in a transaction; send them alone, MSET and DEL with several keys are whole"
+            "table {name} is stored in PostgreSQL, so a transaction cannot write to it; send the writes without MULTI: MSET and DEL of several keys are atomic"
         ));
     }
-    let Some((write, reply)) = translated(command.id(), command.request)? else {
+    let Some((write, reply)) = translate(command.id(), command.request)? else {
         return refuse(format!(
-            "{} cannot be done to table {name}, which is kept in PostgreSQL; do it there, in the table {shown}",
+            "table {name} is stored in PostgreSQL and does not support {}; change the table {shown} there",
             command.name()
         ));
     };
     Ok(Some(WriteJob { write, reply }))
 }
 
-fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, ReplyKind)>, Refusal> {
+fn translate(id: Id, request: Request<'_>) -> Result<Option<(Write, ReplyKind)>, Refusal> {
     let arg = |at: usize| request.arg(at).to_vec();
     let set = |when| Write::Set {
         rows: vec![(arg(1), arg(2))],
@@ -108,7 +108,8 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, ReplyKind)>
             Some(b"NX") if request.len() == 4 => (set(When::IfAbsent), ReplyKind::OkIfDone),
             Some(b"XX") if request.len() == 4 => (set(When::IfPresent), ReplyKind::OkIfDone),
             Some(_) => {
-                let message = "of SET's options, NX or XX alone can be done to a table that is kept in PostgreSQL";
+                let message =
+                    "SET on a table that is stored in PostgreSQL accepts only one option, NX or XX";
                 return Err((Code::BadRequest, message.to_owned()));
             }
         },

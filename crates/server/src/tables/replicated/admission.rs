@@ -21,7 +21,7 @@ use larder_protocol::commands::{Command, Group, Id, Keys};
 use larder_protocol::errors::Code;
 use larder_types::{text_row, with_object_row};
 
-use super::{Replicated, Settlement, State};
+use super::{Replicated, ReplicationState, Settlement};
 use crate::tables::{Gate, Refusal, Tables};
 
 /// Maximum time for which a reply is delayed after the lease has expired. The outcome is then unknown.
@@ -29,7 +29,7 @@ const UNKNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// The decision on the execution of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admitted {
+pub enum AdmitOutcome {
     Now,
     /// Retry when [`Tables::replication_progress`] has changed.
     Later,
@@ -37,7 +37,7 @@ pub enum Admitted {
 
 /// The replication conditions of a gate.
 #[derive(Debug, Default)]
-pub struct Awaits {
+pub struct ReplyConditions {
     tickets: Vec<Ticket>,
     /// All changes of the core up to this one, and the number of changes with unknown outcome when this was recorded.
     upto: Option<(u64, u64)>,
@@ -46,7 +46,7 @@ pub struct Awaits {
     confirmations: Vec<Confirmation>,
 }
 
-impl Awaits {
+impl ReplyConditions {
     pub fn wait_for(&mut self, ticket: Ticket) {
         if !self.tickets.iter_mut().any(|own| own.join(&ticket)) {
             self.tickets.push(ticket);
@@ -54,15 +54,15 @@ impl Awaits {
     }
 
     /// Adds the other's conditions.
-    pub fn join(&mut self, other: Awaits) {
+    pub fn join(&mut self, other: ReplyConditions) {
         other.tickets.into_iter().for_each(|it| self.wait_for(it));
         self.upto = match (self.upto, other.upto) {
-            (Some(own), Some(other)) => Some(later(own, other)),
+            (Some(own), Some(other)) => Some(combine(own, other)),
             (own, other) => own.or(other),
         };
         for (core, upto) in other.other_cores {
             match self.other_cores.iter_mut().find(|(own, _)| *own == core) {
-                Some((_, own)) => *own = later(*own, upto),
+                Some((_, own)) => *own = combine(*own, upto),
                 None => self.other_cores.push((core, upto)),
             }
         }
@@ -73,13 +73,13 @@ impl Awaits {
         !self.tickets.is_empty() || self.upto.is_some() || !self.other_cores.is_empty()
     }
 
-    fn is_over(&self) -> bool {
+    fn is_met(&self) -> bool {
         !self.has_changes() && self.confirmations.is_empty()
     }
 }
 
 /// Combines two conditions: the changes of both, none of which may have an unknown outcome.
-fn later(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+fn combine(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.max(other.0), one.1.min(other.1))
 }
 
@@ -97,7 +97,7 @@ impl Tables {
     }
 
     /// Checks that a command on rows may be executed; must be called right before the execution. `gate` then has the
-    /// conditions of the reply, apart from the command's own changes. `whole` is true if the command belongs to an
+    /// conditions of the reply, apart from the command's own changes. `in_transaction` is true if the command belongs to an
     /// admitted transaction that has begun.
     ///
     /// # Errors
@@ -106,30 +106,30 @@ impl Tables {
         &self,
         command: Command<'_>,
         gate: &mut Gate,
-        whole: bool,
-    ) -> Result<Admitted, Refusal> {
-        let Some(replicated) = self.replicated.as_ref().filter(|_| is_of_rows(command)) else {
-            return Ok(Admitted::Now);
+        in_transaction: bool,
+    ) -> Result<AdmitOutcome, Refusal> {
+        let Some(replicated) = self.replicated.as_ref().filter(|_| accesses_rows(command)) else {
+            return Ok(AdmitOutcome::Now);
         };
         let engine = self.engine.borrow();
         let mut state = replicated.state.borrow_mut();
-        state.note_lease();
+        state.refresh_lease();
         let now_ms = boot_ms();
         if command.writes() {
-            state.admit_write(command, now_ms, &engine, whole)
+            state.admit_write(command, now_ms, &engine, in_transaction)
         } else {
             let Some(awaits) = state.admit_read(command, now_ms, &engine)? else {
-                return Ok(Admitted::Later);
+                return Ok(AdmitOutcome::Later);
             };
             let has_asked = !awaits.confirmations.is_empty();
-            if !awaits.is_over() {
+            if !awaits.is_met() {
                 gate.replicated.get_or_insert_default().join(awaits);
             }
             drop(state);
             if has_asked {
                 self.wake_maintenance();
             }
-            Ok(Admitted::Now)
+            Ok(AdmitOutcome::Now)
         }
     }
 
@@ -141,17 +141,17 @@ impl Tables {
 
     /// For a write that left some of its rows unchanged: makes the reply wait for the earlier changes of these rows, as
     /// for a read, because it shows their state.
-    pub fn wait_for_seen(&self, command: Command<'_>, gate: &mut Gate) {
-        self.wait_for_told(command, gate);
-        let Some(replicated) = self.replicated.as_ref().filter(|_| is_of_rows(command)) else {
+    pub fn wait_for_unchanged_rows(&self, command: Command<'_>, gate: &mut Gate) {
+        self.wait_for_sent_changes(command, gate);
+        let Some(replicated) = self.replicated.as_ref().filter(|_| accesses_rows(command)) else {
             return;
         };
         let engine = self.engine.borrow();
         let mut state = replicated.state.borrow_mut();
-        state.note_lease();
+        state.refresh_lease();
         // An error would have rejected the write.
         if let Ok(Some(awaits)) = state.admit_read(command, boot_ms(), &engine)
-            && !awaits.is_over()
+            && !awaits.is_met()
         {
             gate.replicated.get_or_insert_default().join(awaits);
             self.wake_maintenance();
@@ -166,7 +166,7 @@ impl Tables {
         let Some(replicated) = &self.replicated else {
             return Ok(());
         };
-        let mut awaits = replicated.state.borrow().await_all()?;
+        let mut awaits = replicated.state.borrow().executed_conditions()?;
         let polled = poll_fn(|cx| {
             let polled = replicated.poll(&mut awaits);
             if polled.is_pending() {
@@ -195,10 +195,10 @@ impl Replicated {
     ///
     /// # Errors
     /// The outcome will be unknown.
-    pub fn poll(&self, awaits: &mut Awaits) -> Poll<Result<(), &'static str>> {
+    pub fn poll(&self, awaits: &mut ReplyConditions) -> Poll<Result<(), &'static str>> {
         let state = self.state.borrow();
         let Some(replication) = &state.replication else {
-            return Poll::Ready(Err("this node is no member of the cluster any more"));
+            return Poll::Ready(Err("this node is not a member of the cluster any more"));
         };
         let owner = &replication.owner;
         let mut is_unknown = false;
@@ -212,7 +212,7 @@ impl Replicated {
         });
         awaits
             .confirmations
-            .retain(|asked| match owner.is_confirmed(asked) {
+            .retain(|confirmation| match owner.is_confirmed(confirmation) {
                 Outcome::Acknowledged => false,
                 Outcome::Waiting => true,
                 Outcome::Unknown => {
@@ -233,10 +233,10 @@ impl Replicated {
         });
         if is_unknown {
             return Poll::Ready(Err(
-                "the slot went to another node meanwhile, or has fewer copies than cluster.min_copies; whether this is kept is unknown",
+                "the slot moved to another node, or has fewer copies than cluster.min_copies; it is unknown whether this write is durable",
             ));
         }
-        if awaits.is_over() {
+        if awaits.is_met() {
             return Poll::Ready(Ok(()));
         }
         if !awaits.has_changes() {
@@ -246,7 +246,7 @@ impl Replicated {
         let without_ms = boot_ms().saturating_sub(state.lease_until_ms());
         if Duration::from_millis(without_ms) > UNKNOWN_AFTER {
             Poll::Ready(Err(
-                "this node cannot act for its slots any more; whether this is kept is unknown",
+                "this node cannot serve its slots any more; it is unknown whether this write is durable",
             ))
         } else {
             Poll::Pending
@@ -254,7 +254,7 @@ impl Replicated {
     }
 }
 
-impl State {
+impl ReplicationState {
     fn ensure_lease(&self, now_ms: u64) -> Result<(), Refusal> {
         if now_ms < self.lease_until_ms() {
             Ok(())
@@ -264,15 +264,15 @@ impl State {
     }
 
     /// Returns the condition that everything executed is committed.
-    fn await_all(&self) -> Result<Awaits, Refusal> {
+    fn executed_conditions(&self) -> Result<ReplyConditions, Refusal> {
         self.ensure_lease(boot_ms())?;
-        let mut awaits = Awaits::default();
-        self.await_executed(&mut awaits);
+        let mut awaits = ReplyConditions::default();
+        self.add_executed(&mut awaits);
         Ok(awaits)
     }
 
     /// Waits for all changes that a read of outputs may show.
-    fn await_executed(&self, awaits: &mut Awaits) {
+    fn add_executed(&self, awaits: &mut ReplyConditions) {
         awaits.upto = self.changes.settlement().upto();
         let others = self.other_cores.iter().enumerate();
         let others = others.filter_map(|(core, settlement)| Some((core, settlement.upto()?)));
@@ -281,7 +281,7 @@ impl State {
 
     fn ensure_log(&self) -> Result<(), Refusal> {
         if self.is_broken {
-            let message = "the journal lacks a part of what happened: restart this node";
+            let message = "the journal lacks records of slots: restart this node";
             Err((Code::Io, message.to_owned()))
         } else {
             Ok(())
@@ -293,13 +293,13 @@ impl State {
         command: Command<'_>,
         now_ms: u64,
         engine: &Engine,
-        whole: bool,
-    ) -> Result<Admitted, Refusal> {
+        in_transaction: bool,
+    ) -> Result<AdmitOutcome, Refusal> {
         self.ensure_log()?;
-        if !whole {
+        if !in_transaction {
             self.ensure_lease(now_ms)?;
         }
-        let mut admitted = Admitted::Now;
+        let mut outcome = AdmitOutcome::Now;
         let range = match command.spec.keys {
             Keys::Range => range_slot(command.arg(1), command.arg(2)),
             _ => None,
@@ -313,17 +313,17 @@ impl State {
             match admission {
                 Admission::Now => {}
                 // A transaction that has begun is completed; if necessary, its outcome is unknown.
-                Admission::Later | Admission::NoLease | Admission::TooFewCopies { .. } if whole => {
-                }
+                Admission::Later | Admission::NoLease | Admission::TooFewCopies { .. }
+                    if in_transaction => {}
                 Admission::TooFewCopies { copies, needed } => {
                     return Err(too_few_copies(slot, copies, needed));
                 }
-                Admission::Later => admitted = Admitted::Later,
+                Admission::Later => outcome = AdmitOutcome::Later,
                 Admission::NoLease => return Err(no_lease()),
                 Admission::NotOwner => return Err(self.not_owner(slot)),
             }
         }
-        Ok(admitted)
+        Ok(outcome)
     }
 
     /// Returns the conditions of a read; `None` if it must be retried.
@@ -332,8 +332,8 @@ impl State {
         command: Command<'_>,
         now_ms: u64,
         engine: &Engine,
-    ) -> Result<Option<Awaits>, Refusal> {
-        let mut awaits = Awaits::default();
+    ) -> Result<Option<ReplyConditions>, Refusal> {
+        let mut awaits = ReplyConditions::default();
         let is_base = |key: &[u8]| engine.table_of(key) != Some(true) && !engine.is_supplied(key);
         let mut is_wide = false;
         match command.spec.keys {
@@ -344,7 +344,7 @@ impl State {
                 let (lo, hi) = (command.arg(1), command.arg(2));
                 match range_slot(lo, hi).filter(|_| is_base(lo)) {
                     Some(slot) => {
-                        if !self.read_slot(slot, None, now_ms, &mut awaits)? {
+                        if !self.admit_slot_read(slot, None, now_ms, &mut awaits)? {
                             return Ok(None);
                         }
                     }
@@ -360,12 +360,12 @@ impl State {
                         is_wide = true;
                         continue;
                     }
-                    if !self.read_slot(slot, Some(&text_row(key)), now_ms, &mut awaits)? {
+                    if !self.admit_slot_read(slot, Some(&text_row(key)), now_ms, &mut awaits)? {
                         return Ok(None);
                     }
                     if engine.has_objects() {
                         with_object_row(key, |row| {
-                            self.await_row(slot, row, now_ms, &mut awaits);
+                            self.add_row_conditions(slot, row, now_ms, &mut awaits);
                         });
                     }
                 }
@@ -373,7 +373,7 @@ impl State {
         }
         if is_wide {
             self.ensure_lease(now_ms)?;
-            self.await_executed(&mut awaits);
+            self.add_executed(&mut awaits);
         }
         Ok(Some(awaits))
     }
@@ -384,12 +384,12 @@ impl State {
     }
 
     /// Returns whether rows of a slot may be read now.
-    fn read_slot(
+    fn admit_slot_read(
         &mut self,
         slot: u16,
         key: Option<&[u8]>,
         now_ms: u64,
-        awaits: &mut Awaits,
+        awaits: &mut ReplyConditions,
     ) -> Result<bool, Refusal> {
         let waits = self.waits_for_replicas;
         let Some(replication) = &mut self.replication else {
@@ -407,8 +407,10 @@ impl State {
                     awaits.wait_for(ticket);
                 }
                 if confirmed {
-                    let asked = replication.owner.confirm(slot, now_ms, &mut self.out);
-                    awaits.confirmations.push(asked.ok_or_else(no_lease)?);
+                    let confirmation = replication.owner.confirm(slot, now_ms, &mut self.out);
+                    awaits
+                        .confirmations
+                        .push(confirmation.ok_or_else(no_lease)?);
                 }
                 Ok(true)
             }
@@ -416,7 +418,7 @@ impl State {
     }
 
     /// Adds the uncommitted changes of another row of a slot that is read.
-    fn await_row(&self, slot: u16, row: &[u8], now_ms: u64, awaits: &mut Awaits) {
+    fn add_row_conditions(&self, slot: u16, row: &[u8], now_ms: u64, awaits: &mut ReplyConditions) {
         let Some(replication) = self
             .replication
             .as_ref()
@@ -434,17 +436,17 @@ impl State {
     }
 
     fn not_owner(&self, slot: u16) -> Refusal {
-        match self.troubled.get(&slot) {
+        match self.reported_slots.get(&slot) {
             Some(why) => (Code::ClusterDown, format!("slot {slot} {why}")),
             None => {
-                let why = "is not this node's at present; send it again";
+                let why = "is not owned by this node at present; send the command again";
                 (Code::TryAgain, format!("slot {slot} {why}"))
             }
         }
     }
 }
 
-impl super::Changes {
+impl super::ExecutedChanges {
     pub(super) fn settlement(&self) -> Settlement {
         Settlement {
             executed: self.executed,
@@ -454,7 +456,7 @@ impl super::Changes {
     }
 }
 
-fn is_of_rows(command: Command<'_>) -> bool {
+fn accesses_rows(command: Command<'_>) -> bool {
     // Reads of spaces are checked where they are executed.
     command.spec.group != Group::Spaces
         && !matches!(
@@ -472,14 +474,14 @@ fn is_of_rows(command: Command<'_>) -> bool {
 
 fn too_few_copies(slot: u16, copies: usize, needed: usize) -> Refusal {
     let message = format!(
-        "Not enough good replicas to write: {copies} of the {needed} copies of slot {slot} that cluster.min_copies asks for are in sync; send it again when \
-         other nodes have copies again"
+        "Not enough good replicas to write: {copies} of the {needed} copies of slot {slot} that cluster.min_copies requires are in sync; send it again when \
+         more copies are in sync"
     );
     (Code::NoReplicas, message)
 }
 
 fn no_lease() -> Refusal {
-    let message = "this node may not act for its slots at present: it has not reached the cluster's coordination service for the time of its \
+    let message = "this node may not serve its slots at present: it has not reached the cluster's coordination service for the time of its \
         lease, and another node may take over; send it again";
     (Code::ClusterDown, message.to_owned())
 }

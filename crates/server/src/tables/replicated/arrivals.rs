@@ -2,11 +2,11 @@
 
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::NodeId;
-use larder_cluster::replication::{Message, Part, Place};
+use larder_cluster::replication::{Message, Place, StreamPart};
 use larder_join::Engine;
 
 use super::carrier::Carrier;
-use super::{Replicated, State, with_rows};
+use super::{Replicated, ReplicationState, with_rows};
 use crate::tables::Tables;
 
 impl Tables {
@@ -19,37 +19,37 @@ impl Tables {
     }
 
     /// Handles a new connection of this core to a node.
-    pub fn replication_reached(&self, node: NodeId, connection: u64) {
+    pub fn replication_connected(&self, node: NodeId, connection: u64) {
         let Some(replicated) = &self.replicated else {
             return;
         };
         let mut state = replicated.state.borrow_mut();
         state.drop_streams(node);
-        state.reached.insert(node, (connection, 0));
+        state.connections.insert(node, (connection, 0));
         state.begin_streams();
         drop(state);
         self.wake_maintenance();
     }
 
     /// Handles the end of such a connection.
-    pub fn replication_unreached(&self, node: NodeId, connection: u64) {
+    pub fn replication_disconnected(&self, node: NodeId, connection: u64) {
         let Some(replicated) = &self.replicated else {
             return;
         };
         let mut state = replicated.state.borrow_mut();
-        let Some(&(_, cores)) = state.reached.get(&node).filter(|it| it.0 == connection) else {
+        let Some(&(_, cores)) = state.connections.get(&node).filter(|it| it.0 == connection) else {
             return;
         };
-        state.reached.remove(&node);
+        state.connections.remove(&node);
         state.drop_streams(node);
         let now_ms = boot_ms();
         if let Some(replication) = &mut state.replication {
             for core in 0..cores {
-                replication.stream_ended(Place { node, core }, now_ms);
+                replication.handle_stream_end(Place { node, core }, now_ms);
             }
         }
         drop(state);
-        replicated.note_progress();
+        replicated.advance_progress();
         self.wake_maintenance();
     }
 
@@ -67,7 +67,7 @@ impl Tables {
             state.sources.remove(&place);
             state.drop_answers(place);
             if let Some(replication) = &mut state.replication {
-                replication.source_lost(place);
+                replication.handle_source_loss(place);
             }
         }
     }
@@ -82,7 +82,7 @@ impl Tables {
         from: Place,
         connection: u64,
         bytes: &[u8],
-    ) -> Result<(), larder_cluster::replication::Corrupted> {
+    ) -> Result<(), larder_cluster::replication::DecodeError> {
         let Some(replicated) = &self.replicated else {
             return Ok(());
         };
@@ -93,61 +93,61 @@ impl Tables {
             return Ok(());
         }
         if let Message::Stream {
-            part: Part::Begin(begin),
+            part: StreamPart::Begin(begin),
             ..
         } = &message
         {
-            state.begun.insert(begin.slot);
+            state.early_fills.insert(begin.slot);
         }
         let now_ms = boot_ms();
         with_rows!(state, &mut *engine, |replication, rows, out| {
             replication.receive(from, message, rows, now_ms, out);
         });
-        let closed = self.act_on_events(replicated, &mut state, engine);
+        let closed = self.apply_events(replicated, &mut state, engine);
         drop(state);
-        self.disown(engine, &closed);
+        self.release_moved_slots(engine, &closed);
         self.wake_maintenance();
         Ok(())
     }
 
     /// Connects to all nodes that must receive changes of own slots.
-    pub(super) fn reach(&self, replicated: &Replicated, state: &State) {
+    pub(super) fn connect_replicas(&self, replicated: &Replicated, state: &ReplicationState) {
         let carrier = replicated.carrier.borrow();
         let (Some(carrier), Some(_)) = (carrier.as_ref(), &state.replication) else {
             return;
         };
-        for node in &state.wanted {
-            if !state.reached.contains_key(node) {
-                carrier.reach(*node);
+        for node in &state.replica_nodes {
+            if !state.connections.contains_key(node) {
+                carrier.connect(*node);
             }
         }
     }
 
     /// Handles slots that have moved, as their new owners report before the map does. Their rows are no longer sent to
     /// readers, and the outputs computed from them are dropped.
-    pub(super) fn disown(&self, engine: &mut Engine, closed: &[(u16, u64)]) {
+    pub(super) fn release_moved_slots(&self, engine: &mut Engine, closed: &[(u16, u64)]) {
         if let Some(sharing) = &self.sharing
             && !closed.is_empty()
         {
-            sharing.disown(engine, &self.spaces, closed);
+            sharing.release_moved_slots(engine, &self.spaces, closed);
         }
     }
 }
 
-impl State {
+impl ReplicationState {
     /// Starts streams to all cores of connected nodes.
     pub(super) fn begin_streams(&mut self) {
         let Some(replication) = &mut self.replication else {
             return;
         };
         let now_ms = boot_ms();
-        for (node, (_, begun)) in &mut self.reached {
+        for (node, (_, started)) in &mut self.connections {
             let cores = self.cores_of.get(node).copied().unwrap_or(0);
-            for core in *begun..cores {
+            for core in *started..cores {
                 let node = *node;
-                replication.stream_begun(Place { node, core }, now_ms);
+                replication.handle_stream_start(Place { node, core }, now_ms);
             }
-            *begun = cores.max(*begun);
+            *started = cores.max(*started);
         }
     }
 
@@ -168,21 +168,21 @@ impl State {
     fn is_expected(&mut self, from: Place, connection: u64, message: &Message) -> bool {
         match message {
             Message::Stream { .. } => {
-                let known = self.sources.get(&from).copied();
-                if known.is_some_and(|known| connection < known) {
+                let current = self.sources.get(&from).copied();
+                if current.is_some_and(|current| connection < current) {
                     return false;
                 }
-                if known != Some(connection) {
+                if current != Some(connection) {
                     self.sources.insert(from, connection);
                     self.drop_answers(from);
                     if let Some(replication) = &mut self.replication {
-                        replication.source_lost(from);
+                        replication.handle_source_loss(from);
                     }
                 }
                 true
             }
-            Message::Acknowledged { .. } | Message::Answer { .. } => self
-                .reached
+            Message::Acknowledged { .. } | Message::Reply { .. } => self
+                .connections
                 .get(&from.node)
                 .is_some_and(|it| it.0 == connection),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use larder_cluster::replication::{Row, Rows};
+use larder_cluster::replication::{Row, RowStore};
 use larder_join::{Value, ValuesOnDisk};
 use larder_types::BySlot;
 
@@ -43,7 +43,7 @@ impl Copies {
     }
 }
 
-impl Rows for Copies {
+impl RowStore for Copies {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
         self.slots.get(slot)?.get(key).map(|value| value.to_vec())
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_and_given_back() {
+    fn bytes_are_counted_and_released() {
         let mut copies = Copies::default();
         copies.set(3, b"t|a|1", Some(b"one"));
         copies.set(3, b"t|a|2", Some(b"two, of twenty bytes"));

@@ -13,39 +13,39 @@
 
 use std::collections::BTreeMap;
 
-use larder_cluster::replication::{Copy, Record};
+use larder_cluster::replication::{Record, SlotCopy};
 
 use super::copies::Copies;
 
 const BEGIN: u8 = 0xf0;
 const END: u8 = 0xf1;
-const HERE: u8 = 0xf2;
+const IN_LOG: u8 = 0xf2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum SnapshotMark {
     Begin,
     End,
-    Here,
+    InLog,
 }
 
-impl Mark {
+impl SnapshotMark {
     pub fn encode(self, id: u64) -> [u8; 9] {
         let tag = match self {
-            Mark::Begin => BEGIN,
-            Mark::End => END,
-            Mark::Here => HERE,
+            SnapshotMark::Begin => BEGIN,
+            SnapshotMark::End => END,
+            SnapshotMark::InLog => IN_LOG,
         };
         let mut bytes = [tag; 9];
         bytes[1..].copy_from_slice(&id.to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<(Mark, u64)> {
+    fn decode(bytes: &[u8]) -> Option<(SnapshotMark, u64)> {
         let (tag, id) = bytes.split_first()?;
         let mark = match *tag {
-            BEGIN => Mark::Begin,
-            END => Mark::End,
-            HERE => Mark::Here,
+            BEGIN => SnapshotMark::Begin,
+            END => SnapshotMark::End,
+            IN_LOG => SnapshotMark::InLog,
             _ => return None,
         };
         Some((mark, u64::from_le_bytes(id.try_into().ok()?)))
@@ -54,41 +54,41 @@ impl Mark {
 
 /// The state of slots, as recovered so far.
 #[derive(Default)]
-pub struct Recovered {
-    slots: BTreeMap<u16, Option<Copy>>,
+pub struct SlotRecovery {
+    slots: BTreeMap<u16, Option<SlotCopy>>,
     /// Slots of a snapshot whose third mark in the log has not been reached.
-    passed_over: BTreeMap<u16, u64>,
+    pending_marks: BTreeMap<u16, u64>,
     pub copies: Copies,
 }
 
-impl Recovered {
+impl SlotRecovery {
     /// # Errors
     /// The entry is invalid. The error describes why.
     pub fn apply(&mut self, slot: u16, entry: &[u8]) -> Result<(), String> {
-        let waits_for = self.passed_over.get(&slot).copied();
-        match Mark::decode(entry) {
-            Some((Mark::Begin, _)) => {
+        let waits_for = self.pending_marks.get(&slot).copied();
+        match SnapshotMark::decode(entry) {
+            Some((SnapshotMark::Begin, _)) => {
                 self.slots.insert(slot, None);
                 self.copies.take(slot);
             }
-            Some((Mark::End, id)) => {
-                self.passed_over.insert(slot, id);
+            Some((SnapshotMark::End, id)) => {
+                self.pending_marks.insert(slot, id);
             }
-            Some((Mark::Here, id)) if waits_for == Some(id) => {
-                self.passed_over.remove(&slot);
+            Some((SnapshotMark::InLog, id)) if waits_for == Some(id) => {
+                self.pending_marks.remove(&slot);
             }
-            Some((Mark::Here, _)) => {}
+            Some((SnapshotMark::InLog, _)) => {}
             None if waits_for.is_some() => {}
             None => {
                 let record = Record::decode(entry).map_err(|error| error.to_string())?;
                 if record.slot() != slot {
                     return Err(format!(
-                        "a record of slot {} is said to be of {slot}",
+                        "a record of slot {} is in an entry of slot {slot}",
                         record.slot()
                     ));
                 }
                 let copy = self.slots.entry(slot).or_default();
-                Copy::replay(copy, &record, &mut self.copies);
+                SlotCopy::replay(copy, &record, &mut self.copies);
             }
         }
         Ok(())
@@ -98,10 +98,10 @@ impl Recovered {
     ///
     /// # Errors
     /// The log lacks entries that the snapshot depends on. The error describes which.
-    pub fn finish(self) -> Result<(BTreeMap<u16, Copy>, Copies), String> {
-        if let Some(slot) = self.passed_over.keys().next() {
+    pub fn finish(self) -> Result<(BTreeMap<u16, SlotCopy>, Copies), String> {
+        if let Some(slot) = self.pending_marks.keys().next() {
             return Err(format!(
-                "the log does not reach to where the snapshot was made of slot {slot}"
+                "the log ends before the position at which the snapshot of slot {slot} was made"
             ));
         }
         let slots = self.slots.into_iter();

@@ -52,19 +52,19 @@ fn frame(from_core: u16, to: Place, message: &Message) -> Replicate {
 }
 
 impl Carrier for Links {
-    fn reach(&self, node: NodeId) {
+    fn connect(&self, node: NodeId) {
         // A failed attempt is repeated later.
         let _ = self.peers.link(node);
     }
 
-    fn stream(&self, to: Place, message: &Message) {
+    fn send_stream(&self, to: Place, message: &Message) {
         if let Some(link) = self.own.borrow().get(&to.node) {
             // An error means that the connection has ended, which is handled elsewhere.
             let _ = link.replicate(frame(self.core, to, message));
         }
     }
 
-    fn answer(&self, to: Place, connection: u64, message: &Message) {
+    fn send_answer(&self, to: Place, connection: u64, message: &Message) {
         let frame = frame(self.core, to, message);
         match self.accepted_by.borrow().get(&connection) {
             Some(&core) if core == self.core => self.send_over(connection, frame),
@@ -124,7 +124,7 @@ impl Tables {
     }
 
     /// Handles a new connection of this core to or from another node.
-    pub fn replication_linked(&self, link: &Rc<Link>) {
+    pub fn replication_link_opened(&self, link: &Rc<Link>) {
         let (Some(links), Some(peer)) = (self.links(), link.peer()) else {
             return;
         };
@@ -132,7 +132,7 @@ impl Tables {
             drop(links.accepted.borrow_mut().insert(link.id, link.clone()))
         } else {
             links.own.borrow_mut().insert(peer.node, link.clone());
-            self.replication_reached(peer.node, link.id);
+            self.replication_connected(peer.node, link.id);
         }
     }
 
@@ -147,18 +147,18 @@ impl Tables {
                 own.remove(&peer.node);
             }
             drop(own);
-            return self.replication_unreached(peer.node, link.id);
+            return self.replication_disconnected(peer.node, link.id);
         }
         links.accepted.borrow_mut().remove(&link.id);
         for core in 0..self.handle.cores() {
             let (node, link) = (peer.node, link.id);
             self.handle
-                .send(core, CoreMessage::OwnerGone { node, link });
+                .send(core, CoreMessage::OwnerDisconnected { node, link });
         }
     }
 
     /// Handles the end of another node's connection: its streams, to whichever core, have ended.
-    pub fn replication_owner_gone(&self, node: NodeId, link: u64) {
+    pub fn replication_owner_disconnected(&self, node: NodeId, link: u64) {
         if let Some(links) = self.links() {
             links.accepted_by.borrow_mut().remove(&link);
             self.replication_source_lost(node, link);
@@ -181,7 +181,7 @@ impl Tables {
         let (core, to) = (self.index as u16, usize::from(replicate.to_core));
         if to >= self.handle.cores() {
             return link
-                .end("this node has no core of that number: your map is not of its present life");
+                .end("this node has no core with that number: your map describes an earlier incarnation of this node");
         }
         let from = FromOwner {
             place,
@@ -204,16 +204,16 @@ impl Tables {
         let Via { core, link } = from.via;
         links.accepted_by.borrow_mut().insert(link, core);
         if let Err(why) = self.replication_received(from.place, link, &from.bytes) {
-            tracing::error!(%why, "what another node says of its rows is not understood");
+            tracing::error!(%why, "a replication message of another node cannot be decoded");
             self.end_link(
                 from.via,
-                "what you say of your rows is nothing that this larder understands",
+                "this node cannot decode your replication message; run the same version of larder on all nodes",
             );
         }
     }
 
     /// Sends another core's answer over a connection that this core has accepted.
-    pub fn replicate_over(&self, link: u64, replicate: Replicate) {
+    pub fn send_answer_over(&self, link: u64, replicate: Replicate) {
         if let Some(links) = self.links() {
             links.send_over(link, replicate);
         }

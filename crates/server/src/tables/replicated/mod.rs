@@ -15,7 +15,7 @@
 //! - `turn`: the end of a core's turn.
 //! - `view`: the application of a new map.
 //! - `arrivals`: messages from other places; `carrier` sends messages, over `links`.
-//! - `kept_back`: messages that other engines must not receive yet; `in_pause` has the rules for transactions over
+//! - `commit_hold`: messages that other engines must not receive yet; `pause_changes` has the rules for transactions over
 //!   several cores.
 //! - `rows` (in the engine), `copies` (all others) and `value` (their encoding).
 //! - `entries` and `snapshot`: the journal's entries and snapshots.
@@ -26,18 +26,18 @@
 //!    their changes.
 //! 2. A change of a slot's state is in the journal before a message that relies on it is sent.
 //! 3. No client and no engine of another node learns of a change before it is committed. Engines of the node's own
-//!    cores do during a pause: see `in_pause`.
+//!    cores do during a pause: see `pause_changes`.
 
 mod admission;
 mod arrivals;
 mod carrier;
+mod commit_hold;
 mod copies;
+mod copy_states;
 mod entries;
-mod in_pause;
-mod kept;
-mod kept_back;
 mod links;
 mod numbering;
+mod pause_changes;
 mod rows;
 mod snapshot;
 #[cfg(test)]
@@ -51,78 +51,78 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use larder_cluster::coordination::Held;
+use larder_cluster::coordination::LeaseHandle;
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::{
-    Assignment, Copy, Limits, Outputs, Place, Record, Replication, Ticket,
+    Assignment, Limits, Outputs, Place, Record, Replication, SlotCopy, Ticket,
 };
 use larder_types::BySlot;
 use tokio::sync::Notify;
 
-pub use admission::{Admitted, Awaits};
-pub use entries::Recovered;
-pub use in_pause::Settlement;
+pub use admission::{AdmitOutcome, ReplyConditions};
+pub use entries::SlotRecovery;
 pub use links::FromOwner;
+pub use pause_changes::Settlement;
 
 use super::Tables;
 use crate::cluster::View;
 use carrier::Carrier;
+use commit_hold::CommitHold;
 use copies::Copies;
-use in_pause::InPause;
-use kept_back::KeptBack;
 use links::Links;
+use pause_changes::PauseChanges;
 use rows::Groups;
 
 /// One core's part of replication.
 pub struct Replicated {
-    state: RefCell<State>,
+    state: RefCell<ReplicationState>,
     carrier: RefCell<Option<Rc<dyn Carrier>>>,
     links: RefCell<Option<Rc<Links>>>,
-    kept_back: RefCell<KeptBack>,
-    in_pause: InPause,
+    commit_hold: RefCell<CommitHold>,
+    pause_changes: PauseChanges,
     /// Incremented whenever a waiting task may continue.
     progress: Cell<u64>,
     /// Notified when fillings must continue after some milliseconds.
     fills: Notify,
 }
 
-struct State {
+struct ReplicationState {
     core: u16,
     cores: u16,
     /// `None` before the map contains this node.
     replication: Option<Replication>,
     /// The slots that the journal contained, until then.
-    found: BTreeMap<u16, Copy>,
+    recovered: BTreeMap<u16, SlotCopy>,
     groups: Groups,
     copies: Copies,
     /// The output of this turn.
     out: Outputs,
     log: LoggedRecords,
-    changes: Changes,
+    changes: ExecutedChanges,
     /// The outcome of changes that this core may show, by the number of the node's core that made them (see
-    /// `in_pause`).
+    /// `pause_changes`).
     other_cores: Vec<Settlement>,
     /// Buffers for encoding a change's value and a record.
     value: Vec<u8>,
     encoded: Vec<u8>,
     /// The lease of this incarnation, once a map contains this node.
-    lease: Option<Held>,
+    lease: Option<LeaseHandle>,
     /// True if replies wait for the in-sync replicas.
     waits_for_replicas: bool,
     /// The last assignment of each slot.
     assigned: BySlot<Rc<Assignment>>,
     /// The last applied view.
-    taken: Option<Arc<View>>,
+    applied_view: Option<Arc<View>>,
     /// Slots that an owner has begun to fill or to update since then, possibly because of another map.
-    begun: BTreeSet<u16>,
+    early_fills: BTreeSet<u16>,
     /// The connection of each owner's stream.
     sources: BTreeMap<Place, u64>,
     /// Connected nodes, with the connection and the number of their cores for which streams were started.
-    reached: BTreeMap<NodeId, (u64, u16)>,
+    connections: BTreeMap<NodeId, (u64, u16)>,
     /// The number of cores of each node, in the last view.
     cores_of: BTreeMap<NodeId, u16>,
     /// Nodes that must receive changes of own slots.
-    wanted: BTreeSet<NodeId>,
+    replica_nodes: BTreeSet<NodeId>,
     /// Records of discarded copies, to be logged before any other record of replication.
     dropped: Vec<Record>,
     /// Number of changes of own rows.
@@ -134,7 +134,7 @@ struct State {
     /// Own slots that will be given away, with the mark that readers of their rows must acknowledge first.
     withdrawn: BTreeMap<u16, u64>,
     /// Slots that were reported because they have no complete copy, or because their owner has an old disk.
-    troubled: BTreeMap<u16, &'static str>,
+    reported_slots: BTreeMap<u16, &'static str>,
 }
 
 /// The records that the journal has made durable.
@@ -147,7 +147,7 @@ struct LoggedRecords {
 
 /// Changes of this core in the order of execution.
 #[derive(Default)]
-struct Changes {
+struct ExecutedChanges {
     /// The changes from `settled` on.
     waiting: VecDeque<Ticket>,
     executed: u64,
@@ -158,60 +158,65 @@ struct Changes {
 }
 
 impl Replicated {
-    pub fn new(core: u16, cores: u16, found: BTreeMap<u16, Copy>, copies: Copies) -> Replicated {
+    pub fn new(
+        core: u16,
+        cores: u16,
+        recovered: BTreeMap<u16, SlotCopy>,
+        copies: Copies,
+    ) -> Replicated {
         Replicated {
-            state: RefCell::new(State {
+            state: RefCell::new(ReplicationState {
                 core,
                 cores,
                 replication: None,
-                found,
+                recovered,
                 groups: Groups::default(),
                 copies,
                 out: Outputs::default(),
                 log: LoggedRecords::default(),
-                changes: Changes::default(),
+                changes: ExecutedChanges::default(),
                 other_cores: vec![Settlement::default(); cores.into()],
                 value: Vec::new(),
                 encoded: Vec::new(),
                 lease: None,
                 waits_for_replicas: true,
                 assigned: BySlot::default(),
-                taken: None,
-                begun: BTreeSet::new(),
+                applied_view: None,
+                early_fills: BTreeSet::new(),
                 sources: BTreeMap::new(),
-                reached: BTreeMap::new(),
+                connections: BTreeMap::new(),
                 cores_of: BTreeMap::new(),
-                wanted: BTreeSet::new(),
+                replica_nodes: BTreeSet::new(),
                 dropped: Vec::new(),
                 numbered: 0,
                 is_broken: false,
                 ticked_ms: 0,
                 limits: Limits::default(),
                 withdrawn: BTreeMap::new(),
-                troubled: BTreeMap::new(),
+                reported_slots: BTreeMap::new(),
             }),
             carrier: RefCell::default(),
             links: RefCell::default(),
-            kept_back: RefCell::default(),
-            in_pause: InPause::default(),
+            commit_hold: RefCell::default(),
+            pause_changes: PauseChanges::default(),
             progress: Cell::new(0),
             fills: Notify::new(),
         }
     }
 
-    fn note_progress(&self) {
+    fn advance_progress(&self) {
         self.progress.set(self.progress.get() + 1);
     }
 }
 
-impl State {
+impl ReplicationState {
     fn place(&self, node: NodeId) -> Place {
         let core = self.core;
         Place { node, core }
     }
 
     /// Passes the current lease to the owner of slots, because it may have been given up within a turn.
-    fn note_lease(&mut self) {
+    fn refresh_lease(&mut self) {
         let until_ms = self.lease_until_ms();
         if let Some(replication) = &mut self.replication {
             replication.owner.set_lease(until_ms);
@@ -219,16 +224,16 @@ impl State {
     }
 
     fn lease_until_ms(&self) -> u64 {
-        self.lease.as_ref().map_or(0, Held::until_ms)
+        self.lease.as_ref().map_or(0, LeaseHandle::until_ms)
     }
 }
 
 impl Tables {
     /// Returns statistics of the replication of this core's own slots.
-    pub(super) fn replication_figures(&self) -> larder_cluster::replication::Figures {
+    pub(super) fn replication_stats(&self) -> larder_cluster::replication::ReplicationStats {
         let figures = |replicated: &Replicated| {
             let state = replicated.state.borrow();
-            state.replication.as_ref().map(|it| it.owner.figures())
+            state.replication.as_ref().map(|it| it.owner.stats())
         };
         let replicated = self.replicated.as_ref();
         replicated.and_then(figures).unwrap_or_default()
@@ -254,7 +259,7 @@ impl Tables {
 /// Splits the state for a call of replication that accesses rows.
 macro_rules! with_rows {
     ($state:expr, $engine:expr, |$replication:ident, $rows:ident, $out:ident| $call:expr) => {{
-        let State {
+        let ReplicationState {
             replication,
             groups,
             copies,

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use larder_cluster::replication::{Changed, Record};
-use larder_join::{Before, Engine, row_slot};
+use larder_cluster::replication::{ExecutedChange, Record};
+use larder_join::{BeforeImage, Engine, row_slot};
 use larder_journal::{Entry, Producer};
 use larder_protocol::errors::Code;
 
 use super::value::{encode, encode_into};
-use super::{Replicated, State};
+use super::{Replicated, ReplicationState};
 use crate::tables::{Gate, Refusal, Tables};
 
 impl Tables {
@@ -23,7 +23,7 @@ impl Tables {
         engine: &mut Engine,
         gate: &mut Gate,
     ) -> Result<(), Refusal> {
-        let befores = engine.take_befores();
+        let befores = engine.take_before_images();
         if befores.is_empty() {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Tables {
                 Ok(())
             }
             Err(error) => {
-                let why = format!("{error}; whether this write is kept is unknown");
+                let why = format!("{error}; it is unknown whether this write is durable");
                 self.check_journal();
                 Err((Code::Io, why))
             }
@@ -46,15 +46,15 @@ impl Tables {
     }
 }
 
-impl State {
-    fn number(&mut self, engine: &mut Engine, mut befores: Vec<Before>, gate: &mut Gate) {
+impl ReplicationState {
+    fn number(&mut self, engine: &mut Engine, mut befores: Vec<BeforeImage>, gate: &mut Gate) {
         if befores.len() == 1
             && let Some(before) = befores.pop()
         {
             return self.number_row(engine, row_slot(&before.key), before, false, gate);
         }
-        let rows = first_of_each(befores);
-        let ends = ends_of_slots(&rows);
+        let rows = keep_first_states(befores);
+        let ends = mark_slot_ends(&rows);
         for ((slot, before), is_end) in rows.into_iter().zip(ends) {
             self.number_row(engine, slot, before, !is_end, gate);
         }
@@ -65,7 +65,7 @@ impl State {
         &mut self,
         engine: &mut Engine,
         slot: u16,
-        before: Before,
+        before: BeforeImage,
         is_open: bool,
         gate: &mut Gate,
     ) {
@@ -75,9 +75,9 @@ impl State {
             // Cannot happen, because commands are admitted before they are executed.
             tracing::error!(
                 slot,
-                "a row changed in a slot that is not owned here; the change is taken back"
+                "a row changed in a slot that this node does not own; the change is undone"
             );
-            engine.surrender(key);
+            engine.remove_unowned(key);
             gate.failed = true;
             return;
         };
@@ -92,10 +92,10 @@ impl State {
         match (&before.value, is_there) {
             // Its group was recorded when the row was added.
             (Some(_), true) => {}
-            (None, true) => self.groups.note(slot, key),
-            (_, false) => self.groups.note_removed(engine, slot, key),
+            (None, true) => self.groups.insert_row(slot, key),
+            (_, false) => self.groups.remove_row(engine, slot, key),
         }
-        let changed = Changed {
+        let changed = ExecutedChange {
             key,
             value: is_there.then_some(&*self.value),
             is_open,
@@ -152,7 +152,7 @@ fn append<'a>(
 }
 
 /// Keeps the first former state of each row.
-fn first_of_each(befores: Vec<Before>) -> Vec<(u16, Before)> {
+fn keep_first_states(befores: Vec<BeforeImage>) -> Vec<(u16, BeforeImage)> {
     let mut is_first = vec![true; befores.len()];
     if befores.len() > 1 {
         let mut seen = HashSet::with_capacity(befores.len());
@@ -168,7 +168,7 @@ fn first_of_each(befores: Vec<Before>) -> Vec<(u16, Before)> {
 }
 
 /// Marks the last row of each slot.
-fn ends_of_slots(rows: &[(u16, Before)]) -> Vec<bool> {
+fn mark_slot_ends(rows: &[(u16, BeforeImage)]) -> Vec<bool> {
     if rows.len() == 1 {
         return vec![true];
     }
@@ -186,8 +186,8 @@ fn ends_of_slots(rows: &[(u16, Before)]) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    fn before(key: &str, value: Option<&str>) -> Before {
-        Before {
+    fn before(key: &str, value: Option<&str>) -> BeforeImage {
+        BeforeImage {
             key: key.as_bytes().into(),
             value: value.map(|value| value.as_bytes().into()),
             expires_at: None,
@@ -195,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_changed_twice_is_told_once_and_each_slot_ends_once() {
-        let rows = first_of_each(vec![
+    fn a_row_that_changed_twice_is_sent_once_and_each_slot_ends_once() {
+        let rows = keep_first_states(vec![
             before("t|a|1", Some("x")),
             before("t|b|1", None),
             before("t|a|1", Some("y")),
@@ -205,6 +205,6 @@ mod tests {
         let keys: Vec<&[u8]> = rows.iter().map(|(_, it)| &*it.key).collect();
         assert_eq!(keys, [b"t|a|1", b"t|b|1", b"t|a|2"]);
         assert_eq!(rows[0].1.value.as_deref(), Some(&b"x"[..]));
-        assert_eq!(ends_of_slots(&rows), [false, true, true]);
+        assert_eq!(mark_slot_ends(&rows), [false, true, true]);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
-use larder_cluster::replication::{Row, Rows};
+use larder_cluster::replication::{Row, RowStore};
 use larder_join::{Engine, KeyRange, column_group};
 use larder_types::{BySlot, object_key};
 
@@ -19,14 +19,14 @@ type Bytes = Box<[u8]>;
 
 /// The groups of each slot whose rows are in the engine.
 #[derive(Debug, Default)]
-pub struct Groups(BySlot<BTreeSet<Bytes>>, Moved);
+pub struct Groups(BySlot<BTreeSet<Bytes>>, MovedObjects);
 
 /// Rows of objects that entered or left the engine with their slots, and that spaces must index again.
 #[derive(Debug, Default)]
-pub struct Moved(Vec<Bytes>);
+pub struct MovedObjects(Vec<Bytes>);
 
-impl Moved {
-    fn note(&mut self, key: &[u8]) {
+impl MovedObjects {
+    fn push_object(&mut self, key: &[u8]) {
         if object_key(key).is_some() {
             self.0.push(key.into());
         }
@@ -35,7 +35,7 @@ impl Moved {
 
 impl Groups {
     /// Returns whether the engine has the rows of this slot.
-    pub fn has(&self, slot: u16) -> bool {
+    pub fn contains(&self, slot: u16) -> bool {
         self.0.contains(slot)
     }
 
@@ -45,7 +45,7 @@ impl Groups {
     }
 
     /// Records that a row with this key exists.
-    pub fn note(&mut self, slot: u16, key: &[u8]) {
+    pub fn insert_row(&mut self, slot: u16, key: &[u8]) {
         if let Some(groups) = self.0.get_mut(slot) {
             let (group, _) = column_group(key);
             if !groups.contains(group) {
@@ -55,13 +55,13 @@ impl Groups {
     }
 
     /// Records that a row was removed. A group is removed with its last row.
-    pub fn note_removed(&mut self, engine: &Engine, slot: u16, key: &[u8]) {
+    pub fn remove_row(&mut self, engine: &Engine, slot: u16, key: &[u8]) {
         let Some(groups) = self.0.get_mut(slot) else {
             return;
         };
         let (group, _) = column_group(key);
         let mut is_left = false;
-        let range = range_of(group);
+        let range = group_range(group);
         engine.read_base_rows(&range.lo, &range.hi, &mut |_, _, _| {
             is_left = true;
             ControlFlow::Break(())
@@ -77,7 +77,7 @@ impl Groups {
     }
 }
 
-fn range_of(group: &[u8]) -> KeyRange {
+fn group_range(group: &[u8]) -> KeyRange {
     if column_group(group).1 {
         KeyRange::prefix(group)
     } else {
@@ -110,14 +110,16 @@ impl AllRows<'_> {
 
     fn adopt(&mut self, slot: u16, key: &[u8], value: &[u8]) {
         let Some((value, expires_at)) = decode(value) else {
-            return tracing::error!(slot, "a row of another node has no value, and is left out");
+            return tracing::error!(slot, "a row of another node has no value; it is skipped");
         };
         match self.engine.adopt(key, value, expires_at) {
             Ok(()) => {
-                self.groups.note(slot, key);
-                self.groups.1.note(key);
+                self.groups.insert_row(slot, key);
+                self.groups.1.push_object(key);
             }
-            Err(error) => tracing::error!(slot, %error, "a row of another node is left out"),
+            Err(error) => {
+                tracing::error!(slot, %error, "a row of another node cannot be stored; it is skipped")
+            }
         }
     }
 
@@ -126,15 +128,15 @@ impl AllRows<'_> {
         let mut rows: Vec<(Bytes, Vec<u8>)> = Vec::new();
         for group in self.groups.0.remove(slot).unwrap_or_default() {
             let first = rows.len();
-            let range = range_of(&group);
+            let range = group_range(&group);
             self.engine
                 .read_base_rows(&range.lo, &range.hi, &mut |key, value, at| {
                     rows.push((key.into(), encode(value, at)));
                     ControlFlow::Continue(())
                 });
             for (key, _) in &rows[first..] {
-                self.engine.surrender(key);
-                self.groups.1.note(key);
+                self.engine.remove_unowned(key);
+                self.groups.1.push_object(key);
             }
         }
         rows
@@ -159,7 +161,7 @@ impl AllRows<'_> {
         let mut size = 0;
         let mut is_all = true;
         for group in groups.range::<[u8], _>((from, Bound::Unbounded)) {
-            let mut range = range_of(group);
+            let mut range = group_range(group);
             if let Some(after) = after
                 && *range.lo <= *after
             {
@@ -184,9 +186,9 @@ impl AllRows<'_> {
     }
 }
 
-impl Rows for AllRows<'_> {
+impl RowStore for AllRows<'_> {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
-        if self.groups.has(slot) {
+        if self.groups.contains(slot) {
             self.engine
                 .base_row(key)
                 .map(|(value, at)| encode(value, at))
@@ -196,13 +198,13 @@ impl Rows for AllRows<'_> {
     }
 
     fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
-        match (self.groups.has(slot), value) {
+        match (self.groups.contains(slot), value) {
             (false, value) => self.copies.set(slot, key, value),
             (true, Some(value)) => self.adopt(slot, key, value),
             (true, None) => {
-                self.engine.surrender(key);
-                self.groups.1.note(key);
-                self.groups.note_removed(self.engine, slot, key);
+                self.engine.remove_unowned(key);
+                self.groups.1.push_object(key);
+                self.groups.remove_row(self.engine, slot, key);
             }
         }
     }
@@ -213,7 +215,7 @@ impl Rows for AllRows<'_> {
     }
 
     fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
-        if self.groups.has(slot) {
+        if self.groups.contains(slot) {
             self.read_engine(slot, after, bytes, into)
         } else {
             self.copies.read(slot, after, bytes, into)
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_slot_are_read_in_order_and_whole_wherever_they_are() {
+    fn the_rows_of_a_slot_are_read_completely_and_in_order_from_both_places() {
         let (mut engine, mut groups, mut copies) =
             (Engine::new(), Groups::default(), Copies::default());
         let mut rows = AllRows {
@@ -283,7 +285,7 @@ mod tests {
         let left = read(&rows, 30);
         assert_eq!(left.len(), keys.len() - 1);
         rows.close(slot);
-        assert!(!rows.groups.has(slot));
+        assert!(!rows.groups.contains(slot));
         assert_eq!(read(&rows, 30), left);
         assert_eq!(rows.engine.row_count(), 0);
         rows.open(slot);
@@ -292,6 +294,6 @@ mod tests {
         }
         assert_eq!(rows.groups.count(slot), 0, "groups go with their last rows");
         rows.clear(slot);
-        assert!(!rows.groups.has(slot));
+        assert!(!rows.groups.contains(slot));
     }
 }

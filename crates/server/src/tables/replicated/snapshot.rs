@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use larder_cluster::map::Term;
-use larder_cluster::replication::{Entry, Position, Record, Row, Rows};
+use larder_cluster::replication::{LogEntry, Position, Record, Row, RowStore};
 use larder_journal::{Error, SnapshotPart};
 
-use super::entries::Mark;
+use super::entries::SnapshotMark;
 use super::rows::AllRows;
-use super::{Replicated, State};
+use super::{Replicated, ReplicationState};
 use crate::tables::Tables;
 
 /// Maximum size of the rows of one record.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The state of a slot, without its rows.
-struct Outline {
+struct SlotOutline {
     term: Term,
     /// `None`: the copy is incomplete.
     settled: Option<Position>,
-    tail: Vec<Entry>,
+    tail: Vec<LogEntry>,
     /// Rows with uncommitted changes, in their former state.
     before: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
@@ -74,9 +74,9 @@ impl Tables {
             record.encode(&mut bytes);
             add(part, &bytes)
         };
-        add(part, &Mark::Begin.encode(id))?;
+        add(part, &SnapshotMark::Begin.encode(id))?;
         add_record(part, &Record::Clear { slot })?;
-        let State { groups, copies, .. } = &mut *state;
+        let ReplicationState { groups, copies, .. } = &mut *state;
         let rows = AllRows {
             engine: &mut engine,
             groups,
@@ -110,18 +110,18 @@ impl Tables {
         for entry in outline.tail {
             add_record(part, &Record::Change { slot, entry })?;
         }
-        add(part, &Mark::End.encode(id))?;
+        add(part, &SnapshotMark::End.encode(id))?;
         producer.append(larder_journal::Entry::Slot {
             slot,
-            record: &Mark::Here.encode(id),
+            record: &SnapshotMark::InLog.encode(id),
         })?;
         Ok(())
     }
 }
 
-impl State {
+impl ReplicationState {
     pub(super) fn slots(&self) -> Vec<u16> {
-        let mut slots: Vec<u16> = self.found.keys().copied().collect();
+        let mut slots: Vec<u16> = self.recovered.keys().copied().collect();
         if let Some(replication) = &self.replication {
             slots.extend(replication.owner.slots());
             slots.extend(replication.replica.slots());
@@ -129,7 +129,7 @@ impl State {
         slots
     }
 
-    fn outline(&self, slot: u16) -> Option<Outline> {
+    fn outline(&self, slot: u16) -> Option<SlotOutline> {
         let replication = self.replication.as_ref();
         let owned = replication.and_then(|it| it.owner.uncommitted(slot));
         if let Some(owned) = owned {
@@ -141,7 +141,7 @@ impl State {
                 let row = before.entry(entry.row.key().to_vec());
                 row.or_insert_with(|| was.map(<[u8]>::to_vec));
             }
-            return Some(Outline {
+            return Some(SlotOutline {
                 term: owned.term,
                 settled: Some(owned.committed),
                 tail,
@@ -150,11 +150,11 @@ impl State {
         }
         let copy = match replication {
             Some(replication) => replication.replica.copy(slot)?,
-            None => self.found.get(&slot)?,
+            None => self.recovered.get(&slot)?,
         };
-        Some(Outline {
+        Some(SlotOutline {
             term: copy.term,
-            settled: copy.is_whole.then_some(copy.settled),
+            settled: copy.is_complete.then_some(copy.settled),
             tail: copy.tail.iter().cloned().collect(),
             before: BTreeMap::new(),
         })

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use larder_cluster::coordination::boot_ms;
-use larder_cluster::replication::{Event, Message, Outcome};
+use larder_cluster::replication::{Message, Outcome, ReplicationEvent};
 use larder_join::{Engine, EngineMessage};
 use larder_journal::AppendOutcome;
 
-use super::kept_back::UNNUMBERED;
+use super::commit_hold::UNNUMBERED;
 use super::rows::AllRows;
-use super::{Replicated, Settlement, State, with_rows};
+use super::{Replicated, ReplicationState, Settlement, with_rows};
 use crate::tables::{CoreMessage, Tables};
 
 /// Interval at which replication checks the time, in milliseconds.
@@ -45,55 +45,55 @@ impl Tables {
             return;
         };
         let now_ms = boot_ms();
-        self.pass_on(replicated, now_ms);
+        self.process_journal_progress(replicated, now_ms);
         self.commit();
         // Records that need no sync are often durable immediately.
         if replicated.state.borrow().log.has_more(self) {
-            self.pass_on(replicated, now_ms);
+            self.process_journal_progress(replicated, now_ms);
             self.commit();
         }
         self.settle_changes(replicated);
     }
 
     /// Processes the journal's progress, and sends what follows from it.
-    fn pass_on(&self, replicated: &Replicated, now_ms: u64) {
+    fn process_journal_progress(&self, replicated: &Replicated, now_ms: u64) {
         let engine = &mut *self.engine.borrow_mut();
         let mut state = replicated.state.borrow_mut();
-        let durable = state.log.durable(self);
+        let durable = state.log.take_durable(self);
         let lease_until_ms = state.lease_until_ms();
         let is_due = now_ms >= state.ticked_ms + TICK_MS;
         if is_due {
             state.ticked_ms = now_ms;
-            self.reach(replicated, &state);
+            self.connect_replicas(replicated, &state);
         }
         with_rows!(state, &mut *engine, |replication, rows, out| {
             replication.owner.set_lease(lease_until_ms);
             if is_due && let Some(background) = self.handle.background.get() {
                 let share = background(replication.owner.take_filled_bytes()).background;
-                replication.owner.share_fillings(share.max(FILL_SHARE_MIN));
+                replication.owner.set_fill_share(share.max(FILL_SHARE_MIN));
             }
             if let Some(upto) = durable {
-                replication.durable(upto, out);
+                replication.record_durable(upto, out);
             }
             if is_due {
                 replication.tick(now_ms, out);
             }
             replication.flush(&*rows, now_ms, out);
-            if replication.owner.waits_to_fill() {
+            if replication.owner.is_fill_throttled() {
                 replicated.fills.notify_one();
             }
         });
         self.release_slots(&mut state);
-        let closed = self.act_on_events(replicated, &mut state, engine);
-        self.send_out(replicated, &mut state);
+        let closed = self.apply_events(replicated, &mut state, engine);
+        self.send_outputs(replicated, &mut state);
         drop(state);
-        self.disown(engine, &closed);
+        self.release_moved_slots(engine, &closed);
     }
 
     /// Appends to the journal first; messages about records that it rejects are not sent.
-    fn send_out(&self, replicated: &Replicated, state: &mut State) {
+    fn send_outputs(&self, replicated: &Replicated, state: &mut ReplicationState) {
         if let Err(error) = state.append_records(&mut self.producer.borrow_mut()) {
-            tracing::error!(%error, "what happened to slots is not in the journal");
+            tracing::error!(%error, "records of slots cannot be appended to the journal");
             self.check_journal();
             state.out.messages.clear();
         }
@@ -103,54 +103,54 @@ impl Tables {
                 continue;
             };
             match &message {
-                Message::Stream { .. } => carrier.stream(to, &message),
-                Message::Acknowledged { .. } | Message::Answer { .. } => {
+                Message::Stream { .. } => carrier.send_stream(to, &message),
+                Message::Acknowledged { .. } | Message::Reply { .. } => {
                     if let Some(connection) = state.sources.get(&to) {
-                        carrier.answer(to, *connection, &message);
+                        carrier.send_answer(to, *connection, &message);
                     }
                 }
             }
         }
-        let asks = std::mem::take(&mut state.out.asks);
-        if !asks.is_empty() {
-            self.handle.slot_asks.add(asks);
+        let requests = std::mem::take(&mut state.out.requests);
+        if !requests.is_empty() {
+            self.handle.slot_requests.add(requests);
         }
     }
 
     /// Moves rows into and out of the engine. Returns the slots that were closed, with the terms of their new owners.
-    pub(super) fn act_on_events(
+    pub(super) fn apply_events(
         &self,
         replicated: &Replicated,
-        state: &mut State,
+        state: &mut ReplicationState,
         engine: &mut Engine,
     ) -> Vec<(u16, u64)> {
         if state.out.events.is_empty() {
             return Vec::new();
         }
-        replicated.note_progress();
+        replicated.advance_progress();
         let events = std::mem::take(&mut state.out.events);
-        let closed = |event: &Event| match event {
-            Event::Closed(slot) => Some(*slot),
+        let closed = |event: &ReplicationEvent| match event {
+            ReplicationEvent::Closed(slot) => Some(*slot),
             _ => None,
         };
         let mut closed: Vec<u16> = events.iter().filter_map(closed).collect();
         if !closed.is_empty() {
             closed.sort_unstable();
-            self.watched
-                .note_moved(&|slot| closed.binary_search(&slot).is_ok());
-            engine.forget_computed_from(&|slot| closed.binary_search(&slot).is_ok());
+            self.watched_keys
+                .mark_moved(&|slot| closed.binary_search(&slot).is_ok());
+            engine.discard_computed_from(&|slot| closed.binary_search(&slot).is_ok());
         }
-        let State {
+        let ReplicationState {
             replication,
             groups,
             copies,
-            troubled,
+            reported_slots,
             withdrawn,
             ..
         } = state;
         let leaving: Vec<u16> = (events.iter())
             .filter_map(|event| match event {
-                Event::Leaving(slot) => Some(*slot),
+                ReplicationEvent::MoveRequested(slot) => Some(*slot),
                 _ => None,
             })
             .collect();
@@ -162,32 +162,32 @@ impl Tables {
         };
         for event in events {
             match event {
-                Event::Progress => {}
-                Event::Opened(slot) => {
-                    troubled.remove(&slot);
+                ReplicationEvent::Progress => {}
+                ReplicationEvent::Opened(slot) => {
+                    reported_slots.remove(&slot);
                     rows.open(slot);
                 }
-                Event::Closed(slot) => {
+                ReplicationEvent::Closed(slot) => {
                     withdrawn.remove(&slot);
-                    self.handle.leaving.end(slot);
+                    self.handle.outgoing_slots.remove(slot);
                     rows.close(slot);
                 }
-                Event::Leaving(slot) => self.handle.leaving.begin(slot),
-                Event::Stays(slot) => {
+                ReplicationEvent::MoveRequested(slot) => self.handle.outgoing_slots.insert(slot),
+                ReplicationEvent::MoveCancelled(slot) => {
                     withdrawn.remove(&slot);
-                    self.handle.leaving.end(slot);
+                    self.handle.outgoing_slots.remove(slot);
                 }
-                Event::Missing(slot) => {
-                    let why = "has no whole copy on this node, which is to be its owner: bring back a node that had it, or give its rows up \
-                        (larder cluster remove says how)";
-                    if troubled.insert(slot, why).is_none() {
+                ReplicationEvent::CopyMissing(slot) => {
+                    let why = "has no complete copy on this node, its intended owner: bring back a node that had it, or discard its rows \
+                        (see larder cluster remove)";
+                    if reported_slots.insert(slot, why).is_none() {
                         tracing::error!(slot, "slot {slot} {why}");
                     }
                 }
-                Event::Behind(slot) => {
-                    let why = "is refused by this node, its owner: a replica has acknowledged writes that this node's disk lacks, so it is an old \
+                ReplicationEvent::OwnerBehind(slot) => {
+                    let why = "is not served by this node, its owner: a replica has acknowledged writes that this node's disk lacks, so it is an old \
                         disk. Stop this node and empty its data folder: the replica takes over, and fills it";
-                    if troubled.insert(slot, why).is_none() {
+                    if reported_slots.insert(slot, why).is_none() {
                         tracing::error!(slot, "slot {slot} {why}");
                     }
                 }
@@ -195,8 +195,8 @@ impl Tables {
         }
         if let (Some(sharing), false) = (&self.sharing, leaving.is_empty()) {
             // In order, because the slots of one map have ascending numbers.
-            let told = sharing.withdraw(&leaving);
-            withdrawn.extend(leaving.iter().map(|slot| (*slot, told)));
+            let mark = sharing.withdraw(&leaving);
+            withdrawn.extend(leaving.iter().map(|slot| (*slot, mark)));
             self.wake_maintenance();
         }
         let of_term = |slot: u16| (slot, copy(slot).map_or(0, |copy| copy.term.0));
@@ -204,13 +204,13 @@ impl Tables {
     }
 
     /// Gives away slots whose readers have dropped the rows.
-    fn release_slots(&self, state: &mut State) {
+    fn release_slots(&self, state: &mut ReplicationState) {
         // Commands during a pause must not encounter such slots.
         if state.withdrawn.is_empty() || self.is_paused() {
             return;
         }
         let Some(sharing) = &self.sharing else { return };
-        let State {
+        let ReplicationState {
             replication,
             withdrawn,
             out,
@@ -219,10 +219,10 @@ impl Tables {
         let Some(replication) = replication else {
             return;
         };
-        withdrawn.retain(|slot, told| {
-            let is_forgotten = sharing.is_acknowledged(*told);
+        withdrawn.retain(|slot, mark| {
+            let is_forgotten = sharing.is_acknowledged(*mark);
             if is_forgotten {
-                replication.owner.released(*slot, out);
+                replication.owner.complete_release(*slot, out);
             }
             !is_forgotten
         });
@@ -231,7 +231,7 @@ impl Tables {
     /// Determines the outcome of changes, and releases what waited for them.
     fn settle_changes(&self, replicated: &Replicated) {
         let mut state = replicated.state.borrow_mut();
-        let State {
+        let ReplicationState {
             replication,
             changes,
             ..
@@ -248,12 +248,12 @@ impl Tables {
         }
         let now = changes.settlement();
         drop(state);
-        let shared_upto = &replicated.in_pause.shared_upto;
+        let shared_upto = &replicated.pause_changes.shared_upto;
         let shared = shared_upto.get();
-        let mut kept_back = replicated.kept_back.borrow_mut();
+        let mut commit_hold = replicated.commit_hold.borrow_mut();
         if now.unknown > before.unknown {
-            let mut readers = kept_back.drop_all();
-            drop(kept_back);
+            let mut readers = commit_hold.drop_all();
+            drop(commit_hold);
             if shared.is_some() {
                 let own_cores = 0..self.handle.cores() as u16;
                 readers.retain(|reader| !own_cores.contains(reader));
@@ -262,9 +262,9 @@ impl Tables {
             readers
                 .into_iter()
                 .for_each(|reader| self.end_conversation_with(reader));
-        } else if !kept_back.is_empty() {
-            let free = kept_back.let_go(now.settled);
-            drop(kept_back);
+        } else if !commit_hold.is_empty() {
+            let free = commit_hold.release_up_to(now.settled);
+            drop(commit_hold);
             for (to, messages) in free {
                 self.send_engine_messages(to, messages);
             }
@@ -280,26 +280,26 @@ impl Tables {
     }
 
     /// Takes from `messages` to another engine those that must be withheld, and keeps them.
-    pub(in crate::tables) fn keep_back(&self, to: u16, messages: &mut Vec<EngineMessage>) {
+    pub(in crate::tables) fn hold_uncommitted(&self, to: u16, messages: &mut Vec<EngineMessage>) {
         let Some(replicated) = &self.replicated else {
             return;
         };
-        let (engine, in_pause) = (self.engine.borrow(), &replicated.in_pause);
+        let (engine, pause_changes) = (self.engine.borrow(), &replicated.pause_changes);
         let is_own_core = usize::from(to) < self.handle.cores();
-        let mut kept_back = replicated.kept_back.borrow_mut();
-        kept_back.keep(UNNUMBERED, to, messages, |message| {
-            in_pause.is_held(&engine, is_own_core, message)
+        let mut commit_hold = replicated.commit_hold.borrow_mut();
+        commit_hold.hold(UNNUMBERED, to, messages, |message| {
+            pause_changes.must_hold(&engine, is_own_core, message)
         });
         let changes = replicated.state.borrow().changes.settlement();
         if let Some((upto, _)) = changes.upto() {
-            kept_back.keep(upto, to, messages, EngineMessage::is_of_owner);
+            commit_hold.hold(upto, to, messages, EngineMessage::is_from_owner);
         }
     }
 
     /// Drops the withheld messages to a reader whose conversation has ended.
-    pub(in crate::tables) fn drop_kept_back(&self, reader: u16) {
+    pub(in crate::tables) fn drop_held_messages(&self, reader: u16) {
         if let Some(replicated) = &self.replicated {
-            replicated.kept_back.borrow_mut().drop_for(reader);
+            replicated.commit_hold.borrow_mut().drop_for(reader);
         }
     }
 
@@ -308,7 +308,7 @@ impl Tables {
         if usize::from(reader) >= self.handle.cores() {
             // The reader drops the rows when the connection ends, and the owner waits until it has.
             let why =
-                "whether some rows that you are to be told of were kept is unknown: read them anew";
+                "the outcome of changes to rows that you read is unknown: read the rows again";
             return self.end_reader(reader, why);
         }
         let Some(sharing) = &self.sharing else { return };
@@ -322,7 +322,7 @@ impl Tables {
 
 impl super::LoggedRecords {
     /// Returns the number of durable records, if it has grown.
-    fn durable(&mut self, tables: &Tables) -> Option<u64> {
+    fn take_durable(&mut self, tables: &Tables) -> Option<u64> {
         let mut upto = None;
         while let Some((records, ticket)) = self.appended.front()
             && tables.outcome(*ticket) == AppendOutcome::Done

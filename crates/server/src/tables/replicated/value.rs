@@ -6,8 +6,8 @@
 //! | 8, or none | that time, in milliseconds since 1970, little-endian |
 //! | the rest | the value |
 
-const STAYS: u8 = 0;
-const GOES: u8 = 1;
+const NO_EXPIRY: u8 = 0;
+const HAS_EXPIRY: u8 = 1;
 
 pub fn encode(value: &[u8], expires_at: Option<u64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(9 + value.len());
@@ -17,9 +17,9 @@ pub fn encode(value: &[u8], expires_at: Option<u64>) -> Vec<u8> {
 
 pub fn encode_into(bytes: &mut Vec<u8>, value: &[u8], expires_at: Option<u64>) {
     match expires_at {
-        None => bytes.push(STAYS),
+        None => bytes.push(NO_EXPIRY),
         Some(at) => {
-            bytes.push(GOES);
+            bytes.push(HAS_EXPIRY);
             bytes.extend_from_slice(&at.to_le_bytes());
         }
     }
@@ -29,8 +29,8 @@ pub fn encode_into(bytes: &mut Vec<u8>, value: &[u8], expires_at: Option<u64>) {
 /// Returns the value and the expiry time, or `None` if the bytes are not a valid encoding.
 pub fn decode(bytes: &[u8]) -> Option<(&[u8], Option<u64>)> {
     match bytes.split_first()? {
-        (&STAYS, value) => Some((value, None)),
-        (&GOES, rest) => {
+        (&NO_EXPIRY, value) => Some((value, None)),
+        (&HAS_EXPIRY, rest) => {
             let (at, value) = rest.split_first_chunk::<8>()?;
             Some((value, Some(u64::from_le_bytes(*at))))
         }

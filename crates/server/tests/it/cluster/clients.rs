@@ -22,10 +22,10 @@ fn start_clients(cluster: &Cluster) -> Vec<Running> {
 }
 
 /// Runs each client once more, and checks that none of its requests is forwarded.
-fn go_straight(cluster: &Cluster, running: &mut [Running], when: &str) {
+fn check_direct_routing(cluster: &Cluster, running: &mut [Running], when: &str) {
     for client in running {
         let before = forwarded_in_all(cluster);
-        client.is_content(when);
+        client.check_run(when);
         let more = forwarded_in_all(cluster) - before;
         assert_eq!(more, 0, "{} had requests forwarded {when}", client.name);
     }
@@ -35,7 +35,9 @@ fn go_straight(cluster: &Cluster, running: &mut [Running], when: &str) {
 fn add_a_node(cluster: &mut Cluster) {
     let fourth = cluster.add("n4", Vec::new(), false);
     cluster.restart(fourth);
-    cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
+    cluster.wait_for("the node is up", || {
+        cluster.info(fourth, "cluster_state") == "up"
+    });
     wait_until_settled(cluster);
 }
 
@@ -47,22 +49,22 @@ fn kill_a_node(cluster: &mut Cluster) {
 }
 
 #[test]
-fn stock_clients_go_to_the_owners_also_after_a_death() {
+fn client_libraries_connect_to_the_owners_after_a_node_dies() {
     let Some(mut cluster) = start_with(&[]) else {
         return;
     };
     wait_until_settled(&cluster);
     let mut running = start_clients(&cluster);
-    go_straight(&cluster, &mut running, "at first");
+    check_direct_routing(&cluster, &mut running, "at first");
     kill_a_node(&mut cluster);
     // The clients discover the failover by themselves.
     for client in &mut running {
-        client.is_content("when a node has died");
+        client.check_run("when a node has died");
     }
     // ioredis sends requests for the slots of an unreachable node to any node, and continues because they are
     // forwarded.
     running.retain(|client| client.name != "ioredis");
-    go_straight(&cluster, &mut running, "some time after a node died");
+    check_direct_routing(&cluster, &mut running, "some time after a node died");
     // As a cross-check, requests of a client without routing are forwarded.
     let before = forwarded(&cluster, "get");
     (0..9).for_each(|number| drop(cluster.ask(0, &format!("GET t|{number}|x"))));
@@ -70,21 +72,21 @@ fn stock_clients_go_to_the_owners_also_after_a_death() {
 }
 
 #[test]
-fn stock_clients_that_are_redirected_learn_of_a_death_and_of_a_move() {
+fn redirected_client_libraries_follow_node_failures_and_slot_moves() {
     let Some(mut cluster) = start_with(&[("cluster.routing", "redirect")]) else {
         return;
     };
     wait_until_settled(&cluster);
     let mut running = start_clients(&cluster);
-    go_straight(&cluster, &mut running, "at first");
+    check_direct_routing(&cluster, &mut running, "at first");
     add_a_node(&mut cluster);
-    go_straight(&cluster, &mut running, "after a move");
+    check_direct_routing(&cluster, &mut running, "after a move");
     kill_a_node(&mut cluster);
-    go_straight(&cluster, &mut running, "when a node has died");
+    check_direct_routing(&cluster, &mut running, "when a node has died");
 }
 
 #[test]
-fn clients_that_route_by_themselves_are_told_where_keys_are() {
+fn clients_that_route_requests_receive_moved_errors() {
     let options = Options::new(3).set("cluster.routing", "redirect");
     let Some(cluster) = options.start() else {
         return;
@@ -94,7 +96,7 @@ fn clients_that_route_by_themselves_are_told_where_keys_are() {
     for number in 0..12 {
         let set = format!("SET t|{{{number}}}|x 1");
         for client in &mut at {
-            let answer = client.ask(&set);
+            let answer = client.call(&set);
             if answer != "+OK" {
                 moved += 1;
                 let words: Vec<&str> = answer.split(' ').collect();

@@ -75,9 +75,9 @@ fn status(cluster: &Cluster, node: usize) -> String {
     cluster.get(node, "/v1/cluster").1
 }
 
-fn wait_until_it_left(cluster: &Cluster) {
+fn wait_until_slots_moved(cluster: &Cluster) {
     cluster.wait_until_down(0, 2);
-    cluster.wait_for("its slots are served by others", || {
+    cluster.wait_for("other nodes serve its slots", || {
         cluster
             .ask(0, "CLUSTER INFO")
             .contains("cluster_slots_ok:16384")
@@ -85,10 +85,12 @@ fn wait_until_it_left(cluster: &Cluster) {
 }
 
 #[test]
-fn a_node_whose_disk_hangs_leaves_its_slots_and_returns_when_the_disk_does() {
+fn a_node_with_a_hanging_disk_gives_up_its_slots_until_the_disk_recovers() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = LoopDisk::mount(folder.path()) else {
-        return larder_testing::cannot("mount a file system and freeze it (it takes root)");
+        return larder_testing::report_unsupported(
+            "mount a file system and freeze it (it takes root)",
+        );
     };
     let Some(cluster) = cluster(&disk.0.join("data")) else {
         return;
@@ -100,17 +102,17 @@ fn a_node_whose_disk_hangs_leaves_its_slots_and_returns_when_the_disk_does() {
     let frozen = disk.freeze();
     let mut hung = cluster.client(2);
     hung.send(&request(&["SET", &keys[0], "unknown"]));
-    wait_until_it_left(&cluster);
+    wait_until_slots_moved(&cluster);
     for key in &keys[1..] {
         let mut client = cluster.client(0);
         client.check(&format!("GET {key}"), "$6|before");
         client.check(&format!("SET {key} after"), "+OK");
     }
     let hangs = "the disk hangs: it has not completed a write or sync of the journal";
-    let told = status(&cluster, 0);
+    let status_text = status(&cluster, 0);
     assert!(
-        told.contains(&format!("node n3 cannot serve: {hangs}")),
-        "{told}"
+        status_text.contains(&format!("node n3 cannot serve: {hangs}")),
+        "{status_text}"
     );
     let (code, why) = cluster.get(2, "/readyz");
     assert!(code == 503 && why.contains(hangs), "{code} {why}");
@@ -122,15 +124,15 @@ fn a_node_whose_disk_hangs_leaves_its_slots_and_returns_when_the_disk_does() {
     for key in &keys[1..] {
         cluster.client(2).check(&format!("GET {key}"), "$5|after");
     }
-    let told = status(&cluster, 0);
-    assert!(!told.contains("cannot serve"), "{told}");
+    let status_text = status(&cluster, 0);
+    assert!(!status_text.contains("cannot serve"), "{status_text}");
 }
 
 #[test]
-fn a_node_whose_disk_is_full_leaves_its_slots_to_nodes_that_have_room() {
+fn a_node_with_a_full_disk_gives_up_its_slots() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 6) else {
-        return larder_testing::cannot("mount a small file system (it takes root)");
+        return larder_testing::report_unsupported("mount a small file system (it takes root)");
     };
     let Some(cluster) = cluster(&disk.0.join("data")) else {
         return;
@@ -140,15 +142,15 @@ fn a_node_whose_disk_is_full_leaves_its_slots_to_nodes_that_have_room() {
         cluster.client(2).check(&format!("SET {key} before"), "+OK");
     }
     let _held = fill_disk(&cluster, 2, &disk, &keys[0]);
-    wait_until_it_left(&cluster);
+    wait_until_slots_moved(&cluster);
     for key in &keys[1..] {
         let mut client = cluster.client(0);
         client.check(&format!("GET {key}"), "$6|before");
         client.check(&format!("SET {key} after"), "+OK");
     }
-    let told = status(&cluster, 0);
+    let status_text = status(&cluster, 0);
     let full = "node n3 cannot serve: the journal could not be written for 1 s or longer";
-    assert!(told.contains(full), "{told}");
+    assert!(status_text.contains(full), "{status_text}");
     assert_eq!(cluster.get(2, "/readyz").0, 503);
 
     disk.free();

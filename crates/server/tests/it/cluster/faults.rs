@@ -8,7 +8,7 @@ use super::rows::{owned_keys, wait_until_settled};
 use crate::resp::request;
 
 fn controller(cluster: &Cluster, seen_by: usize) -> usize {
-    cluster.named(&cluster.info(seen_by, "cluster_controller"))
+    cluster.index_of(&cluster.info(seen_by, "cluster_controller"))
 }
 
 /// Returns the reply to `CLUSTER MYID`.
@@ -23,7 +23,7 @@ fn wait_until_up(cluster: &Cluster, node: usize) {
 }
 
 #[test]
-fn a_node_that_stood_still_for_longer_than_its_lease_returns_in_a_new_life() {
+fn a_node_suspended_beyond_its_lease_returns_with_a_new_incarnation() {
     let Some(cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
         return;
     };
@@ -31,45 +31,47 @@ fn a_node_that_stood_still_for_longer_than_its_lease_returns_in_a_new_life() {
     let seen_by = (other + 1) % 3;
     let name = cluster.name(other).to_owned();
     let before = id(&cluster, other);
-    cluster.stop(other);
+    cluster.suspend(other);
     cluster.wait_until_down(seen_by, other);
-    cluster.wait_for("its slots are served by others", || {
+    cluster.wait_for("other nodes serve its slots", || {
         cluster
             .ask(seen_by, "CLUSTER INFO")
             .contains("cluster_slots_ok:16384")
     });
-    cluster.cont(other);
-    cluster.wait_for("it is in a new life", || {
+    cluster.resume(other);
+    cluster.wait_for("the node has a new incarnation", || {
         cluster.log(other).contains("incarnation=2")
     });
     wait_until_up(&cluster, other);
-    cluster.wait_for("all know it", || cluster.state(seen_by, &name) == "up");
+    cluster.wait_for("every node lists the node as up", || {
+        cluster.state(seen_by, &name) == "up"
+    });
     let log = cluster.log(other);
     assert!(
-        log.contains("this node's lease has ended") && log.contains("incarnation=2"),
+        log.contains("this node's lease has expired") && log.contains("incarnation=2"),
         "{log}"
     );
-    assert_eq!(id(&cluster, other), before, "it is the same disk");
+    assert_eq!(id(&cluster, other), before, "the node keeps its disk id");
 }
 
 #[test]
-fn a_controller_that_stood_still_leads_no_more() {
+fn a_suspended_controller_loses_its_leadership() {
     let Some(cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
         return;
     };
     let first = controller(&cluster, 0);
     let seen_by = (first + 1) % 3;
-    cluster.stop(first);
-    cluster.wait_for("another is the controller", || {
+    cluster.suspend(first);
+    cluster.wait_for("another node is the controller", || {
         let leads = cluster.info(seen_by, "cluster_controller");
         !leads.is_empty() && leads != cluster.name(first)
     });
-    cluster.wait_for("it has dropped the first", || {
+    cluster.wait_for("the new controller has marked the first as down", || {
         cluster.state(seen_by, cluster.name(first)) == "down"
     });
-    cluster.cont(first);
+    cluster.resume(first);
     // The state with which the node resumes is outdated.
-    cluster.wait_for("it is in a new life", || {
+    cluster.wait_for("the node has a new incarnation", || {
         cluster.log(first).contains("incarnation=2")
     });
     wait_until_up(&cluster, first);
@@ -78,7 +80,7 @@ fn a_controller_that_stood_still_leads_no_more() {
 }
 
 #[test]
-fn a_node_that_is_cut_from_etcd_alone_knows_it_and_is_replaced() {
+fn a_node_without_etcd_reports_it_and_is_replaced() {
     let Some(cluster) = Options::new(3).set("tables.replicas", 2).proxied().start() else {
         return;
     };
@@ -86,15 +88,15 @@ fn a_node_that_is_cut_from_etcd_alone_knows_it_and_is_replaced() {
     let seen_by = (other + 1) % 3;
     let name = cluster.name(other).to_owned();
     cluster.etcd_proxy(other, 0).cut();
-    cluster.wait_for("it is down for the others", || {
+    cluster.wait_for("the other nodes mark it as down", || {
         cluster.state(seen_by, &name) == "down"
     });
     assert_eq!(
         cluster.info(other, "cluster_lease_left_ms"),
         "0",
-        "it knew before the others did"
+        "the node reported its lost lease before the others did"
     );
-    cluster.wait_for("it says why", || {
+    cluster.wait_for("the node reports the reason", || {
         cluster
             .info(other, "cluster_etcd_trouble")
             .contains("does not answer")
@@ -104,14 +106,14 @@ fn a_node_that_is_cut_from_etcd_alone_knows_it_and_is_replaced() {
 }
 
 #[test]
-fn all_members_of_etcd_are_killed_and_the_cluster_goes_on_when_they_are_back() {
+fn the_cluster_resumes_after_all_etcd_members_restart() {
     let Some(mut cluster) = Options::new(3).etcd_members(3).start() else {
         return;
     };
     let before: Vec<String> = (0..3).map(|node| id(&cluster, node)).collect();
     (0..3).for_each(|member| cluster.etcd.kill(member));
     for node in 0..3 {
-        cluster.wait_for("it may have lost its lease", || {
+        cluster.wait_for("the lease may have expired", || {
             cluster.info(node, "cluster_lease_left_ms") == "0"
         });
         assert!(
@@ -129,7 +131,7 @@ fn all_members_of_etcd_are_killed_and_the_cluster_goes_on_when_they_are_back() {
 }
 
 #[test]
-fn etcds_leader_is_killed_again_and_again_and_nobody_loses_a_lease() {
+fn leases_survive_repeated_failures_of_the_etcd_leader() {
     let Some(mut cluster) = Options::new(2)
         .etcd_members(3)
         .set("cluster.lease_seconds", 10)
@@ -161,7 +163,7 @@ fn etcds_leader_is_killed_again_and_again_and_nobody_loses_a_lease() {
 }
 
 #[test]
-fn a_change_whose_reply_is_lost_is_made_once() {
+fn a_map_change_whose_reply_is_lost_is_applied_once() {
     let Some(cluster) = Options::new(2)
         .proxied()
         .set("cluster.lease_seconds", 10)
@@ -184,7 +186,7 @@ fn a_change_whose_reply_is_lost_is_made_once() {
 }
 
 #[test]
-fn a_node_that_returns_with_an_empty_folder_is_another_disk_and_keeps_its_name() {
+fn a_node_that_restarts_with_an_empty_folder_keeps_its_name_and_gets_a_new_disk_id() {
     let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
         return;
     };
@@ -202,7 +204,7 @@ fn a_node_that_returns_with_an_empty_folder_is_another_disk_and_keeps_its_name()
 /// owner continues with everything else. It can therefore detect that the designated replica does not respond, and
 /// keep the slot.
 #[test]
-fn an_owner_goes_on_while_reads_wait_for_slots_that_it_gives_away() {
+fn an_owner_keeps_serving_while_reads_wait_for_its_moving_slots() {
     let Some(cluster) = Cluster::start(
         3,
         &[("tables.replicas", "2"), ("cluster.lease_seconds", "3600")],
@@ -217,7 +219,7 @@ fn an_owner_goes_on_while_reads_wait_for_slots_that_it_gives_away() {
         cluster.client(owner).check(&format!("SET {key} 1"), "+OK");
     }
     let far = owned_keys(&cluster, leader, 1).remove(0);
-    cluster.stop(silent);
+    cluster.suspend(silent);
     // Writes of slots whose replica is suspended are not acknowledged.
     let mut writer = cluster.client(owner);
     for key in &keys {
@@ -226,9 +228,9 @@ fn an_owner_goes_on_while_reads_wait_for_slots_that_it_gives_away() {
     let drain = json!({"action": "drain", "node": cluster.name(owner)});
     let (status, answer) = cluster.post(leader, "/v1/cluster/asks", &drain);
     assert_eq!(status, 200, "{answer}");
-    let told = cluster.ask(owner, &format!("MGET {far} {}", keys.join(" ")));
-    assert!(told.starts_with("*41|"), "{told} {}", cluster.logs());
-    assert_eq!(told.matches("$1|2").count(), 40, "{told}");
-    cluster.cont(silent);
+    let reply = cluster.ask(owner, &format!("MGET {far} {}", keys.join(" ")));
+    assert!(reply.starts_with("*41|"), "{reply} {}", cluster.logs());
+    assert_eq!(reply.matches("$1|2").count(), 40, "{reply}");
+    cluster.resume(silent);
     wait_until_settled(&cluster);
 }

@@ -28,7 +28,7 @@ pub fn forwarded(cluster: &Cluster, command: &str) -> u64 {
 }
 
 #[test]
-fn any_node_answers_for_any_key() {
+fn any_node_serves_any_key() {
     for threads in ["1", "2"] {
         let Some(cluster) = Cluster::start(3, &[("server.threads", threads)]) else {
             return;
@@ -54,11 +54,11 @@ fn any_node_answers_for_any_key() {
             client.check("DBSIZE", ":30");
             client.check("RANGECOUNT t| t}", ":30");
             client.check("RANGE t|03 t|05 KEYSONLY", "*2|$6|t|03|x|$6|t|04|x");
-            let keys = client.ask("KEYS t|*");
+            let keys = client.call("KEYS t|*");
             assert!(keys.starts_with("*30|$6|t|00|x|$6|t|01|x|"), "{keys}");
-            let range = client.ask("RANGE t| t} LIMIT 3 REV");
+            let range = client.call("RANGE t| t} LIMIT 3 REV");
             assert_eq!(range, "*6|$6|t|29|x|$2|29|$6|t|28|x|$2|28|$6|t|27|x|$2|27");
-            let scanned = client.ask("SCAN 0 MATCH t|* COUNT 100");
+            let scanned = client.call("SCAN 0 MATCH t|* COUNT 100");
             assert!(scanned.starts_with("*2|$1|0|*30|$6|t|00|x|"), "{scanned}");
         }
         at[0].check("INCRBY n|a 5", ":5");
@@ -66,7 +66,7 @@ fn any_node_answers_for_any_key() {
         at[2].check("DEL t|00|x t|01|x t|02|x t|none|x n|a", ":4");
         at[0].check("RANGEDEL t|03 t|10", ":7");
         at[1].check("DBSIZE", ":20");
-        let refused = at[0].ask("MSET t|10|x 1 t|11|x 1 t|12|x 1 t|13|x 1 t|14|x 1");
+        let refused = at[0].call("MSET t|10|x 1 t|11|x 1 t|12|x 1 t|13|x 1 t|14|x 1");
         assert!(refused.starts_with("-CROSSSLOT "), "{refused}");
         for client in &mut at {
             client.check("MSET a|{u}|1 x b|{u}|2 y", "+OK");
@@ -76,7 +76,7 @@ fn any_node_answers_for_any_key() {
             client.check("INCR n|{u}", "+QUEUED");
             client.check("PING", "+QUEUED");
             client.check("GET b|{u}|2", "+QUEUED");
-            let done = client.ask("EXEC");
+            let done = client.call("EXEC");
             assert!(
                 done.starts_with("*3|:") && done.ends_with("|+PONG|$1|y"),
                 "{done}"
@@ -85,7 +85,7 @@ fn any_node_answers_for_any_key() {
             for number in 10..20 {
                 client.check(&format!("SET t|{number}|x 2"), "+QUEUED");
             }
-            let refused = client.ask("EXEC");
+            let refused = client.call("EXEC");
             assert!(refused.starts_with("-CROSSSLOT "), "{refused}");
         }
         at[2].check("GET n|{u}", "$1|3");
@@ -95,7 +95,7 @@ fn any_node_answers_for_any_key() {
 }
 
 #[test]
-fn a_post_is_on_every_timeline_as_soon_as_it_is_acknowledged_whoever_reads_it() {
+fn an_acknowledged_post_is_on_every_timeline_at_every_node() {
     for threads in ["1", "2"] {
         let Some(cluster) = Cluster::start(3, &[("server.threads", threads)]) else {
             return;
@@ -103,8 +103,8 @@ fn a_post_is_on_every_timeline_as_soon_as_it_is_acknowledged_whoever_reads_it() 
         let mut at = clients(&cluster);
         at[0].create("timeline", TIMELINE);
         for client in &mut at {
-            cluster.wait_for("the join is everywhere", || {
-                client.ask("JOIN.LIST").contains("timeline")
+            cluster.wait_for("all nodes have the join", || {
+                client.call("JOIN.LIST").contains("timeline")
             });
         }
         for user in 0..12 {
@@ -146,8 +146,8 @@ fn a_post_is_on_every_timeline_as_soon_as_it_is_acknowledged_whoever_reads_it() 
         at[1].check("JOIN.DROP timeline", "+OK");
         at[1].check("RANGECOUNT tline| tline}", ":0");
         for client in &mut at {
-            cluster.wait_for("the join is nowhere", || {
-                !client.ask("JOIN.LIST").contains("timeline")
+            cluster.wait_for("no node has the join", || {
+                !client.call("JOIN.LIST").contains("timeline")
             });
         }
     }
@@ -211,7 +211,7 @@ fn command(random: &mut Random) -> Vec<String> {
 }
 
 #[test]
-fn random_commands_through_random_nodes_are_answered_as_by_one_server() {
+fn random_commands_through_random_nodes_match_a_single_server() {
     let Some(cluster) = Cluster::start(3, &[]) else {
         return;
     };
@@ -228,9 +228,9 @@ fn random_commands_through_random_nodes_are_answered_as_by_one_server() {
         one.send(&bytes);
         let node = random.below(3) as usize;
         at[node].send(&bytes);
-        let (expected, told) = (one.reply(), at[node].reply());
+        let (expected, actual) = (one.reply(), at[node].reply());
         assert_eq!(
-            told,
+            actual,
             expected,
             "round {round}, at node {node}: {words:?}\n{}",
             cluster.logs()
@@ -239,7 +239,7 @@ fn random_commands_through_random_nodes_are_answered_as_by_one_server() {
 }
 
 #[test]
-fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
+fn compute_nodes_own_no_rows_and_serve_join_outputs() {
     let options = Options::new(3).set("cluster.start_nodes", 2);
     let options = options.set_on(2, "cluster.roles", "compute");
     let options = options.set_on(0, "cluster.roles", "base");
@@ -249,8 +249,8 @@ fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
     let mut at = clients(&cluster);
     at[2].create("timeline", TIMELINE);
     for client in &mut at {
-        cluster.wait_for("the join is everywhere", || {
-            client.ask("JOIN.LIST").contains("timeline")
+        cluster.wait_for("all nodes have the join", || {
+            client.call("JOIN.LIST").contains("timeline")
         });
     }
     for round in 0..20 {
@@ -261,7 +261,7 @@ fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
             let range = format!("RANGECOUNT tline|u{user}| tline|u{user}}}");
             client.check(&range, &format!(":{}", round + 1));
             // Nodes with the role `base` compute no outputs.
-            let info = client.ask("JOIN.INFO timeline");
+            let info = client.call("JOIN.INFO timeline");
             let rows = info.split("|rows|").nth(1).expect("a count of rows");
             assert_eq!(rows.starts_with(":0|"), node != 2, "at node {node}: {info}");
         }
@@ -269,15 +269,15 @@ fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
 }
 
 #[test]
-fn what_only_the_node_itself_can_tell_is_refused_with_where_it_is() {
+fn watch_and_subscribe_for_rows_of_another_node_name_its_address() {
     let Some(cluster) = Cluster::start(2, &[]) else {
         return;
     };
     let mut at = clients(&cluster);
-    let (mut watched, mut told) = (0, 0);
+    let (mut watched, mut notified) = (0, 0);
     for number in 0..8 {
         for (node, client) in at.iter_mut().enumerate() {
-            let answer = client.ask(&format!("WATCH t|{number}|x"));
+            let answer = client.call(&format!("WATCH t|{number}|x"));
             let other = cluster.resp(1 - node).to_string();
             match answer.as_str() {
                 "+OK" => watched += 1,
@@ -285,17 +285,20 @@ fn what_only_the_node_itself_can_tell_is_refused_with_where_it_is() {
             }
             let channel = format!("__keyspace@0__:t|{number}|x");
             let mut subscriber = cluster.client(node);
-            match subscriber.ask(&format!("SUBSCRIBE {channel}")).as_str() {
+            match subscriber.call(&format!("SUBSCRIBE {channel}")).as_str() {
                 refused if refused.starts_with('-') => {
                     assert!(refused.contains(&other), "{refused}")
                 }
                 _ => {
-                    told += 1;
+                    notified += 1;
                     client.check(&format!("SET t|{number}|x 1"), "+OK");
-                    assert!(subscriber.reply().ends_with("|set"), "it is told");
+                    assert!(
+                        subscriber.reply().ends_with("|set"),
+                        "the subscriber is notified"
+                    );
                 }
             }
         }
     }
-    assert_eq!((watched, told), (8, 8), "each row is at one node");
+    assert_eq!((watched, notified), (8, 8), "each row is on one node");
 }

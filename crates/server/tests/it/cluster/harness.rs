@@ -11,7 +11,7 @@
 //! cluster.client(1).check("GET k", "$1|v|");
 //! ```
 
-#![allow(dead_code, reason = "other files use more of it as they come")]
+#![allow(dead_code, reason = "some test files use only a part of it")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -37,9 +37,9 @@ const SETTINGS: &str = "TEST_NODE_SETTINGS";
 const READY: &str = "the node is ready: ";
 
 /// Longer than any successful step takes.
-const HANG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval between checks of a condition.
-const PAUSE: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Not a test: the process of a node. Without the environment of [`Cluster`], it does nothing.
 #[test]
@@ -60,23 +60,27 @@ fn a_node_of_a_cluster() {
             TOML => config.apply_toml(value, "the test"),
             _ => config.set(key, value, key),
         };
-        set.expect("a setting that there is");
+        set.expect("a known setting");
     }
-    config.check().expect("settings that go together");
+    config.check().expect("consistent settings");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    let server = runtime.block_on(Server::start(config)).expect("it starts");
+    let server = runtime
+        .block_on(Server::start(config))
+        .expect("the server starts");
     let (resp, http) = (server.resp_addr(), server.http_addr());
-    let peer = server.peer_addr().expect("it is in a cluster");
+    let peer = server.peer_addr().expect("the node has a peer address");
     println!(
         "\n{READY}{}",
         json!({ "resp": resp, "http": http, "peer": peer })
     );
     // Waits for the end of the test, which closes this pipe.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    runtime.block_on(server.stop()).expect("it stops cleanly");
+    runtime
+        .block_on(server.stop())
+        .expect("the server stops cleanly");
 }
 
 /// The configuration of a cluster.
@@ -86,7 +90,7 @@ pub struct Options {
     is_proxied: bool,
     are_peers_proxied: bool,
     settings: Vec<(String, String)>,
-    of_node: Vec<(usize, String, String)>,
+    node_settings: Vec<(usize, String, String)>,
     clocks: Vec<i64>,
 }
 
@@ -98,7 +102,7 @@ impl Options {
             is_proxied: false,
             are_peers_proxied: false,
             settings: Vec::new(),
-            of_node: Vec::new(),
+            node_settings: Vec::new(),
             clocks: Vec::new(),
         }
     }
@@ -111,7 +115,8 @@ impl Options {
 
     /// Adds a setting for one node.
     pub fn set_on(mut self, node: usize, key: &str, value: impl ToString) -> Options {
-        self.of_node.push((node, key.to_owned(), value.to_string()));
+        self.node_settings
+            .push((node, key.to_owned(), value.to_string()));
         self
     }
 
@@ -147,8 +152,8 @@ impl Options {
             settings: self.settings,
         };
         for at in 0..self.nodes {
-            let of_node = self.of_node.iter().filter(|(node, ..)| *node == at);
-            let own = of_node.map(|(_, key, value)| (key.clone(), value.clone()));
+            let node_settings = self.node_settings.iter().filter(|(node, ..)| *node == at);
+            let own = node_settings.map(|(_, key, value)| (key.clone(), value.clone()));
             cluster.add(&format!("n{}", at + 1), own.collect(), self.is_proxied);
             cluster.nodes[at].clock = self.clocks.get(at).copied().unwrap_or(0);
             if self.are_peers_proxied {
@@ -187,7 +192,7 @@ struct Node {
     /// Number of seconds by which the node's clock is ahead.
     clock: i64,
     child: Option<Child>,
-    said: Option<BufReader<ChildStdout>>,
+    stdout: Option<BufReader<ChildStdout>>,
     addresses: Option<Addresses>,
     /// Number of starts.
     starts: usize,
@@ -260,7 +265,7 @@ impl Cluster {
             peer_proxy: None,
             clock: 0,
             child: None,
-            said: None,
+            stdout: None,
             addresses: None,
             starts: 0,
         });
@@ -270,23 +275,25 @@ impl Cluster {
     /// Starts all nodes that are not running. A new cluster assigns its slots when all of them have joined.
     pub fn start_all(&mut self) {
         let count = self.nodes.len().to_string();
-        let absent: Vec<usize> = (0..self.nodes.len()).filter(|at| !self.runs(*at)).collect();
+        let absent: Vec<usize> = (0..self.nodes.len())
+            .filter(|at| !self.is_running(*at))
+            .collect();
         for &at in &absent {
             let settings = &mut self.nodes[at].settings;
             // Later settings, which the test requested, override this one.
             let first = settings
                 .iter_mut()
                 .find(|(key, _)| key == "cluster.start_nodes");
-            first.expect("it is set").1.clone_from(&count);
+            first.expect("the setting exists").1.clone_from(&count);
             self.spawn(at);
         }
-        absent.into_iter().for_each(|at| self.hear(at));
+        absent.into_iter().for_each(|at| self.wait_for_start(at));
     }
 
     /// Starts a node, for the first time or again, and waits until it listens.
     pub fn restart(&mut self, node: usize) {
         self.spawn(node);
-        self.hear(node);
+        self.wait_for_start(node);
     }
 
     fn spawn(&mut self, at: usize) {
@@ -303,24 +310,24 @@ impl Cluster {
             .stdout(Stdio::piped())
             .stderr(log.expect("a file"))
             .spawn();
-        node.child = Some(child.expect("this program runs"));
+        node.child = Some(child.expect("the program starts"));
     }
 
-    fn hear(&mut self, at: usize) {
+    fn wait_for_start(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        let child = node.child.as_mut().expect("it was started");
+        let child = node.child.as_mut().expect("the node was started");
         // The pipe stays open, because the test harness in the child prints a warning after a minute.
-        let said = node
-            .said
+        let stdout = node
+            .stdout
             .insert(BufReader::new(child.stdout.take().expect("piped")));
-        let mut lines = said.lines().map_while(Result::ok);
-        let told = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned));
-        let Some(told) = told else {
+        let mut lines = stdout.lines().map_while(Result::ok);
+        let addresses_json = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned));
+        let Some(addresses_json) = addresses_json else {
             panic!("{} does not start: {}", node.name, node.log());
         };
-        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let addresses_json: Value = serde_json::from_str(&addresses_json).expect("JSON");
         let address = |of: &str| {
-            told[of]
+            addresses_json[of]
                 .as_str()
                 .and_then(|it| it.parse().ok())
                 .expect("an address")
@@ -343,25 +350,28 @@ impl Cluster {
     /// Sends SIGKILL and waits for the process to end.
     pub fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
-            child.kill().expect("our own child");
-            child.wait().expect("our own child");
+            child.kill().expect("a child of this process");
+            child.wait().expect("a child of this process");
         }
     }
 
     /// Shuts the node down gracefully, and waits until it has exited.
-    pub fn end(&mut self, node: usize) {
+    pub fn shut_down(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
             drop(child.stdin.take());
-            child.wait().expect("our own child");
+            child.wait().expect("a child of this process");
         }
     }
 
     /// Suspends the node with SIGSTOP, and waits until all its threads are stopped. Its connections stay open.
-    pub fn stop(&self, node: usize) {
+    pub fn suspend(&self, node: usize) {
         self.signal(node, Signal::STOP);
-        let child = self.nodes[node].child.as_ref().expect("it runs");
+        let child = self.nodes[node]
+            .child
+            .as_ref()
+            .expect("the node is running");
         let tasks = format!("/proc/{}/task", child.id());
-        let stands = |task: std::fs::DirEntry| {
+        let is_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             // The state follows the name, which is in parentheses. A task that has ended counts as stopped.
             let state = stat
@@ -370,23 +380,26 @@ impl Cluster {
                 .and_then(|rest| rest.split_whitespace().next());
             matches!(state, None | Some("T"))
         };
-        self.wait_for("all threads stand still", || {
-            let tasks = std::fs::read_dir(&tasks).expect("it is there");
-            tasks.flatten().all(stands)
+        self.wait_for("all threads are stopped", || {
+            let tasks = std::fs::read_dir(&tasks).expect("the task folder");
+            tasks.flatten().all(is_stopped)
         });
     }
 
     /// Resumes a suspended node.
-    pub fn cont(&self, node: usize) {
+    pub fn resume(&self, node: usize) {
         self.signal(node, Signal::CONT);
     }
 
     fn signal(&self, node: usize, signal: Signal) {
-        let child = self.nodes[node].child.as_ref().expect("it runs");
-        kill_process(Pid::from_child(child), signal).expect("our own child");
+        let child = self.nodes[node]
+            .child
+            .as_ref()
+            .expect("the node is running");
+        kill_process(Pid::from_child(child), signal).expect("a child of this process");
     }
 
-    pub fn runs(&self, node: usize) -> bool {
+    pub fn is_running(&self, node: usize) -> bool {
         self.nodes[node].child.is_some()
     }
 
@@ -397,14 +410,14 @@ impl Cluster {
 
     /// Returns the indexes of the running nodes.
     pub fn running(&self) -> Vec<usize> {
-        (0..self.len()).filter(|at| self.runs(*at)).collect()
+        (0..self.len()).filter(|at| self.is_running(*at)).collect()
     }
 
     pub fn name(&self, node: usize) -> &str {
         &self.nodes[node].name
     }
 
-    pub fn named(&self, name: &str) -> usize {
+    pub fn index_of(&self, name: &str) -> usize {
         let found = self.nodes.iter().position(|node| node.name == name);
         found.unwrap_or_else(|| panic!("no node {name}"))
     }
@@ -423,7 +436,7 @@ impl Cluster {
     }
 
     fn addresses(&self, node: usize) -> Addresses {
-        self.nodes[node].addresses.expect("it was started")
+        self.nodes[node].addresses.expect("the node was started")
     }
 
     pub fn data(&self, node: usize) -> PathBuf {
@@ -450,7 +463,10 @@ impl Cluster {
 
     /// Returns the proxy for connections from other nodes, with [`Options::peers_proxied`].
     pub fn peer_proxy(&self, node: usize) -> &Proxy {
-        self.nodes[node].peer_proxy.as_ref().expect("asked for")
+        self.nodes[node]
+            .peer_proxy
+            .as_ref()
+            .expect("Options::peers_proxied was set")
     }
 
     fn proxy_peer(&mut self, node: usize) {
@@ -477,7 +493,7 @@ impl Cluster {
 
     /// Sends one command over a new connection, and returns the reply with `|` for line breaks.
     pub fn ask(&self, node: usize, line: &str) -> String {
-        self.client(node).ask(line)
+        self.client(node).call(line)
     }
 
     /// Returns a line of the section `cluster` of INFO.
@@ -488,15 +504,15 @@ impl Cluster {
     /// Returns the status and the body.
     pub fn get(&self, node: usize, path: &str) -> (u16, String) {
         let url = format!("http://{}{path}", self.http(node));
-        self.answered(agent().get(url).call())
+        self.status_and_body(agent().get(url).call())
     }
 
     pub fn post(&self, node: usize, path: &str, body: &Value) -> (u16, String) {
         let url = format!("http://{}{path}", self.http(node));
-        self.answered(agent().post(url).send_json(body))
+        self.status_and_body(agent().post(url).send_json(body))
     }
 
-    fn answered(
+    fn status_and_body(
         &self,
         result: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> (u16, String) {
@@ -538,7 +554,7 @@ impl Cluster {
     #[track_caller]
     pub fn wait_until_down(&self, seen_by: usize, node: usize) {
         let name = self.name(node);
-        self.wait_for("it is down", || self.state(seen_by, name) == "down");
+        self.wait_for("the node is down", || self.state(seen_by, name) == "down");
     }
 
     /// Returns the state of a node in another node's map.
@@ -552,15 +568,15 @@ impl Cluster {
             .to_owned()
     }
 
-    /// Waits until `holds` returns true. After [`HANG`], fails and shows the nodes' logs.
+    /// Waits until `holds` returns true. After [`TIMEOUT`], fails and shows the nodes' logs.
     #[track_caller]
     pub fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let began = Instant::now();
         while !holds() {
-            if began.elapsed() > HANG {
-                panic!("it does not come about that {what}\n{}", self.logs());
+            if began.elapsed() > TIMEOUT {
+                panic!("the condition is not met in time: {what}\n{}", self.logs());
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(CHECK_INTERVAL);
         }
     }
 
@@ -594,7 +610,7 @@ impl Drop for Cluster {
 pub fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(HANG))
+        .timeout_global(Some(TIMEOUT))
         .build()
         .new_agent()
 }

@@ -1,21 +1,21 @@
 //! Histories of many concurrent clients through all nodes, while nodes are killed, suspended or partitioned.
-//! `larder-validate` checks that no acknowledged write is lost, that no rejected write happens, and that some order
+//! `larder-validate` checks that no acknowledged write is lost, that no rejected write takes effect, and that some order
 //! of the writes explains every read.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-use larder_testing::StopAtEnd;
+use larder_testing::SetOnDrop;
 use larder_validate::record::{Outcome, Record};
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
 use super::rows::wait_until_settled;
 use super::stores;
-use crate::judged::actor::{Actor, JOINS, prepare};
-use crate::judged::check_explained;
 use crate::source::{Fault, Source};
+use crate::validation::actor::{Actor, JOINS, prepare};
+use crate::validation::check_explained;
 
 const CLIENTS: u32 = 6;
 /// Number of replies between two faults, summed over all clients.
@@ -30,7 +30,7 @@ fn client(
     done: &AtomicU64,
 ) -> Vec<Record> {
     let mut at = session as usize;
-    let mut actor = Actor::of_cluster(nodes[at % nodes.len()], clock, session, 0);
+    let mut actor = Actor::in_cluster(nodes[at % nodes.len()], clock, session, 0);
     while !stop.load(SeqCst) {
         if actor.act().is_ok() {
             done.fetch_add(1, SeqCst);
@@ -40,7 +40,7 @@ fn client(
         while !stop.load(SeqCst) {
             at += 1;
             let is_there = actor.move_to(nodes[at % nodes.len()]);
-            if is_there.and_then(|()| actor.glance()).is_ok() {
+            if is_there.and_then(|()| actor.read_once()).is_ok() {
                 break;
             }
             std::thread::yield_now();
@@ -49,16 +49,16 @@ fn client(
     actor.records
 }
 
-/// Returns the history of several clients while `happens` runs on the cluster. The second argument of `happens` is a
+/// Returns the history of several clients while `inject_faults` runs on the cluster. The second argument of `inject_faults` is a
 /// function that waits until further calls were answered.
 fn history(
     cluster: &mut Cluster,
-    happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
+    inject_faults: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
 ) -> Vec<Record> {
     prepare(cluster.resp(0));
     let joins = format!("*{}|", 2 * JOINS.len());
     for node in 0..cluster.len() {
-        cluster.wait_for("all joins are everywhere", || {
+        cluster.wait_for("all nodes have the joins", || {
             cluster.ask(node, "JOIN.LIST").starts_with(&joins)
         });
     }
@@ -72,22 +72,22 @@ fn history(
             scope.spawn(move || client(session, nodes, clock, stop, done))
         };
         let clients: Vec<_> = (0..CLIENTS).map(spawn).collect();
-        let stopping = StopAtEnd(&stop);
-        let go_on = |cluster: &Cluster| {
+        let stopping = SetOnDrop(&stop);
+        let wait_for_calls = |cluster: &Cluster| {
             let before = done.load(SeqCst);
-            cluster.wait_for("calls are answered", || done.load(SeqCst) > before + CALLS);
+            cluster.wait_for("calls return", || done.load(SeqCst) > before + CALLS);
         };
-        go_on(cluster);
-        happens(cluster, &go_on);
-        go_on(cluster);
+        wait_for_calls(cluster);
+        inject_faults(cluster, &wait_for_calls);
+        wait_for_calls(cluster);
         drop(stopping);
         for client in clients {
-            records.extend(client.join().expect("its claims hold"));
+            records.extend(client.join().expect("the client thread succeeds"));
         }
     });
     wait_until_settled(cluster);
-    let mut last = Actor::of_cluster(cluster.resp(1), clock, CLIENTS, 0);
-    last.look_at_all();
+    let mut last = Actor::in_cluster(cluster.resp(1), clock, CLIENTS, 0);
+    last.read_end_state();
     records.extend(last.records);
     records
 }
@@ -96,8 +96,8 @@ fn history(
 fn check(cluster: &Cluster, records: &[Record]) {
     let unknown = records.iter().filter(|it| it.outcome == Outcome::Unknown);
     eprintln!("{} records, {} unknown", records.len(), unknown.count());
-    let judged = std::panic::catch_unwind(|| check_explained(records));
-    let report = judged.unwrap_or_else(|why| {
+    let result = std::panic::catch_unwind(|| check_explained(records));
+    let report = result.unwrap_or_else(|why| {
         eprintln!("{}", cluster.logs());
         std::panic::resume_unwind(why)
     });
@@ -105,44 +105,44 @@ fn check(cluster: &Cluster, records: &[Record]) {
 }
 
 /// Kills and restarts two nodes, one after the other.
-pub(super) fn kill_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
+pub(super) fn kill_two(cluster: &mut Cluster, wait_for_calls: &dyn Fn(&Cluster)) {
     for node in [0, 2] {
         wait_until_settled(cluster);
         cluster.kill(node);
         cluster.wait_until_served();
-        go_on(cluster);
+        wait_for_calls(cluster);
         cluster.restart(node);
     }
 }
 
 /// Suspends two nodes, one after the other, for longer than their lease.
-pub(super) fn stop_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
+pub(super) fn stop_two(cluster: &mut Cluster, wait_for_calls: &dyn Fn(&Cluster)) {
     for node in [1, 0] {
         wait_until_settled(cluster);
-        cluster.stop(node);
+        cluster.suspend(node);
         cluster.wait_until_down(2, node);
-        cluster.cont(node);
-        go_on(cluster);
+        cluster.resume(node);
+        wait_for_calls(cluster);
     }
 }
 
 /// Partitions a running node from etcd and from the other nodes' connections to it.
-pub(super) fn cut_one_off(cluster: &Cluster, go_on: &dyn Fn(&Cluster)) {
+pub(super) fn partition_one(cluster: &Cluster, wait_for_calls: &dyn Fn(&Cluster)) {
     cluster.cut_off(1);
     cluster.wait_until_down(0, 1);
-    go_on(cluster);
+    wait_for_calls(cluster);
     cluster.heal(1);
     wait_until_settled(cluster);
 }
 
 #[test]
-fn nodes_are_killed_under_a_history() {
+fn histories_are_consistent_while_nodes_are_killed() {
     kill_and_return(1);
 }
 
 /// With two cores, join outputs are computed from rows of other cores of the same node, and from rows of other nodes.
 #[test]
-fn nodes_of_two_cores_are_killed_under_a_history() {
+fn histories_are_consistent_while_two_core_nodes_are_killed() {
     kill_and_return(2);
 }
 
@@ -156,7 +156,7 @@ fn kill_and_return(threads: u32) {
 }
 
 #[test]
-fn nodes_stand_still_for_longer_than_their_lease_under_a_history() {
+fn histories_are_consistent_while_nodes_are_suspended() {
     let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
         return;
     };
@@ -165,27 +165,27 @@ fn nodes_stand_still_for_longer_than_their_lease_under_a_history() {
 }
 
 #[test]
-fn nodes_are_cut_off_under_a_history() {
+fn histories_are_consistent_while_nodes_are_partitioned() {
     let options = Options::new(3).set("tables.replicas", 2).proxied();
     let Some(mut cluster) = options.peers_proxied().start() else {
         return;
     };
-    let records = history(&mut cluster, |cluster, go_on| {
-        cut_one_off(cluster, go_on);
+    let records = history(&mut cluster, |cluster, wait_for_calls| {
+        partition_one(cluster, wait_for_calls);
         // Partitions the node from etcd only. The other nodes can still reach it.
         cluster.etcd_proxy(0, 0).cut();
         cluster.wait_until_down(2, 0);
-        go_on(cluster);
+        wait_for_calls(cluster);
         cluster.etcd_proxy(0, 0).heal();
         wait_until_settled(cluster);
         // Partitions the node from the other nodes only. It keeps its lease and its slots, and all nodes report the
         // fault.
         cluster.peer_proxy(2).cut();
-        cluster.wait_for("it is told", || {
+        cluster.wait_for("the node is reported as unreachable", || {
             cluster
                 .get(0, "/readyz")
                 .1
-                .contains("node n3 is in touch with etcd, and cannot be reached by n1, n2: ")
+                .contains("node n3 is connected to etcd, and cannot be reached by n1, n2: ")
         });
         let (status, why) = cluster.get(2, "/readyz");
         assert!(status == 503 && why.contains("cannot be reached"), "{why}");
@@ -200,18 +200,18 @@ fn nodes_are_cut_off_under_a_history() {
 /// Slots are filled on a new node and move to it in many small steps, while the participating nodes are killed,
 /// suspended and partitioned.
 #[test]
-fn moves_and_fillings_break_off_under_a_history() {
+fn histories_are_consistent_while_moves_and_fills_are_interrupted() {
     let options = Options::new(3).set("tables.replicas", 2).proxied();
     let Some(mut cluster) = options.peers_proxied().start() else {
         return;
     };
-    let records = history(&mut cluster, |cluster, go_on| {
+    let records = history(&mut cluster, |cluster, wait_for_calls| {
         let set = json!({"action": "set", "settings": {"fill_slots_at_once": 128}});
         assert_eq!(cluster.post(0, "/v1/cluster/asks", &set).0, 200);
         let new = cluster.add("n4", Vec::new(), false);
         cluster.restart(new);
         let moves = |cluster: &Cluster| {
-            cluster.wait_for("slots go to the new node", || {
+            cluster.wait_for("slots move to the new node", || {
                 let (_, status) = cluster.get(2, "/v1/cluster");
                 let status: Value = serde_json::from_str(&status).unwrap_or_default();
                 let members = status["members"].as_array().cloned().unwrap_or_default();
@@ -223,25 +223,25 @@ fn moves_and_fillings_break_off_under_a_history() {
         cluster.kill(new);
         cluster.restart(new);
         moves(cluster);
-        cluster.stop(0);
+        cluster.suspend(0);
         cluster.wait_until_down(2, 0);
-        cluster.cont(0);
+        cluster.resume(0);
         moves(cluster);
         cluster.cut_off(1);
         cluster.wait_until_down(2, 1);
         cluster.heal(1);
         let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
-        cluster.wait_for("the controller is there", || {
+        cluster.wait_for("a controller is elected", || {
             cluster.post(2, "/v1/cluster/asks", &set).0 == 200
         });
-        go_on(cluster);
+        wait_for_calls(cluster);
     });
     check(&cluster, &records);
 }
 
 /// The controller moves to a node with another clock during a push, and rows move to owners with other clocks.
 #[test]
-fn clocks_an_hour_apart_change_nothing_under_a_history() {
+fn histories_are_consistent_with_clocks_an_hour_apart() {
     let options = Options::new(3).set("tables.replicas", 2);
     let options = options.set("fetch.allow", "/,http://127.0.0.1/");
     let Some(mut cluster) = options.clocks(&[0, 3_600, -3_600]).start() else {
@@ -250,12 +250,12 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
     let folder = stores::version("one");
     let source = Source::serve(folder.path());
     (0..9).for_each(|_| source.break_next("p00003.segment", Fault::Hold));
-    let records = history(&mut cluster, |cluster, go_on| {
-        let first = cluster.named(&cluster.info(0, "cluster_controller"));
+    let records = history(&mut cluster, |cluster, wait_for_calls| {
+        let first = cluster.index_of(&cluster.info(0, "cluster_controller"));
         let other = (first + 1) % 3;
         let request = json!({ "source": source.url() });
-        let (status, begun) = cluster.post(other, "/v1/stores/s/pull", &request);
-        assert_eq!(status, 202, "{begun}");
+        let (status, started) = cluster.post(other, "/v1/stores/s/pull", &request);
+        assert_eq!(status, 202, "{started}");
         source.wait_for("p00003.segment", 1);
         // Each of these controllers has another clock. The second one takes a few seconds more.
         let controllers = match std::env::var_os("LARDER_SLOW_TESTS") {
@@ -263,21 +263,21 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
             None => 1,
         };
         for _ in 0..controllers {
-            let leads = cluster.named(&cluster.info(other, "cluster_controller"));
+            let leads = cluster.index_of(&cluster.info(other, "cluster_controller"));
             if leads == other {
                 // The node that waits for the push is the controller now.
                 break;
             }
             cluster.kill(leads);
             cluster.wait_until_down(other, leads);
-            go_on(cluster);
+            wait_for_calls(cluster);
             cluster.restart(leads);
             wait_until_settled(cluster);
         }
         let (_, status) = cluster.get(other, "/v1/cluster");
         assert!(status.contains(source.url()), "the push goes on: {status}");
-        cluster.wait_for("it is live", || {
-            source.let_go();
+        cluster.wait_for("the version is live", || {
+            source.release_held();
             cluster.get(other, "/v1/stores/s/keys/k1").1 == "one"
         });
     });
@@ -287,18 +287,18 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
 /// Kills one of three members of etcd, the leader, which has no effect. Then kills all of them; writes that are
 /// rejected meanwhile must not happen.
 #[test]
-fn etcds_members_are_killed_under_a_history() {
+fn histories_are_consistent_while_etcd_members_are_killed() {
     let options = Options::new(3).set("tables.replicas", 2).etcd_members(3);
     let Some(mut cluster) = options.start() else {
         return;
     };
-    let records = history(&mut cluster, |cluster, go_on| {
+    let records = history(&mut cluster, |cluster, wait_for_calls| {
         cluster.etcd.kill(cluster.etcd.leader());
-        go_on(cluster);
+        wait_for_calls(cluster);
         cluster.etcd.start_all().expect("etcd starts");
         (0..3).for_each(|member| cluster.etcd.kill(member));
         for node in 0..3 {
-            cluster.wait_for("it may have lost its lease", || {
+            cluster.wait_for("the lease may have expired", || {
                 cluster.info(node, "cluster_lease_left_ms") == "0"
             });
             let refused = cluster.ask(node, "SET t|{x}|refused 1");

@@ -2,30 +2,30 @@
 //!
 //! `harness` starts, kills, suspends and restarts nodes. The other files contain the tests.
 
-mod broken;
 mod clients;
-mod cut_off;
+mod connection_faults;
+mod cut_off_reads;
 mod failing_disks;
 mod faults;
 mod forward;
-mod found;
 pub mod harness;
 mod histories;
-mod late;
-mod layouts;
-mod life;
-mod lost_map;
+mod lifecycle;
+mod map_recovery;
 mod min_copies;
-mod moved;
-mod moving;
+mod moved_slots;
+mod node_scans;
+mod object_histories;
 mod objects;
-mod own_slots;
 mod pushes;
-mod replicated;
+mod reads_during_moves;
+mod replication;
 mod rows;
-mod sets;
-mod signed;
+mod sets_and_rankings;
+mod signed_versions;
 mod spaces;
+mod stale_maps;
 mod status;
 mod stores;
+mod subspace_changes;
 mod transactions;

@@ -7,7 +7,7 @@ use super::harness::{Cluster, Options};
 use crate::resp::Client;
 
 #[test]
-fn any_node_answers_for_any_object() {
+fn any_node_serves_any_object() {
     for threads in ["1", "2"] {
         let Some(cluster) = Cluster::start(3, &[("server.threads", threads)]) else {
             return;
@@ -37,11 +37,11 @@ fn any_node_answers_for_any_object() {
             client.check("EXISTS h|00|x h|01|x d|02 h|none|x h|03|x", ":4");
             client.check("DBSIZE", ":60");
             client.check("RANGECOUNT h| h}", ":0");
-            let keys = client.ask("KEYS h|*");
+            let keys = client.call("KEYS h|*");
             assert!(keys.starts_with("*30|$6|h|00|x|$6|h|01|x|"), "{keys}");
-            let scanned = client.ask("SCAN 0 MATCH h|* COUNT 100 TYPE hash");
+            let scanned = client.call("SCAN 0 MATCH h|* COUNT 100 TYPE hash");
             assert!(scanned.starts_with("*2|$1|0|*30|$6|h|00|x|"), "{scanned}");
-            let scanned = client.ask("SCAN 0 MATCH h|* COUNT 100 TYPE string");
+            let scanned = client.call("SCAN 0 MATCH h|* COUNT 100 TYPE string");
             assert_eq!(scanned, "*2|$1|0|*0");
             client.check("HSET a|{u}|1 f v", ":1");
             client.check("RENAME a|{u}|1 c|{u}|1", "+OK");
@@ -59,14 +59,14 @@ fn any_node_answers_for_any_object() {
         }
         for number in 0..9 {
             let (key, text) = (format!("\0h|{number:02}|x"), number.to_string());
-            assert_eq!(at[number % 3].ask_words(&["SET", &key, &text]), "+OK");
+            assert_eq!(at[number % 3].call_words(&["SET", &key, &text]), "+OK");
             for client in &mut at {
-                assert_eq!(client.ask_words(&["GET", &key]), format!("$1|{text}"));
-                let scanned = client.ask_words(&["SCAN", "0", "MATCH", &key, "TYPE", "string"]);
+                assert_eq!(client.call_words(&["GET", &key]), format!("$1|{text}"));
+                let scanned = client.call_words(&["SCAN", "0", "MATCH", &key, "TYPE", "string"]);
                 assert_eq!(scanned, format!("*2|$1|0|*1|$7|{key}"));
                 client.check("HLEN h|00|x", ":2");
             }
-            assert_eq!(at[(number + 1) % 3].ask_words(&["DEL", &key]), ":1");
+            assert_eq!(at[(number + 1) % 3].call_words(&["DEL", &key]), ":1");
         }
         for number in 0..9 {
             at[number % 3].check(&format!("SET plain{number} {number} EX 1000"), "+OK");
@@ -78,7 +78,7 @@ fn any_node_answers_for_any_object() {
         at[1].check("MGET plain0 d|00 plain5", "*3|$1|0|$-1|$1|5");
         assert!(
             at[2]
-                .ask("KEYS plain*")
+                .call("KEYS plain*")
                 .starts_with("*9|$6|plain0|$6|plain1|")
         );
         at[0].check(
@@ -88,7 +88,7 @@ fn any_node_answers_for_any_object() {
         // No node returns an expired field.
         at[0].check("HSET h|e f v g w", ":2");
         at[1].check("HPEXPIRE h|e 1 FIELDS 1 f", "*1|:1");
-        while at[2].ask("HGETALL h|e") != "*2|$1|g|$1|w" {}
+        while at[2].call("HGETALL h|e") != "*2|$1|g|$1|w" {}
         at[1].check("DEL h|e", ":1");
         at[2].check("FLUSHALL", "+OK");
         at[0].check("DBSIZE", ":0");
@@ -96,10 +96,10 @@ fn any_node_answers_for_any_object() {
 }
 
 /// Creates a space and `count` numbered objects whose keys do not begin with a table's name.
-fn numbered(client: &mut Client, count: usize) {
+fn put_numbered(client: &mut Client, count: usize) {
     let create = "FT.CREATE things PREFIX 1 : SCHEMA n NUMERIC";
     assert_eq!(
-        client.ask_words(&create.split(' ').collect::<Vec<_>>()),
+        client.call_words(&create.split(' ').collect::<Vec<_>>()),
         "+OK"
     );
     for number in 0..count {
@@ -108,17 +108,17 @@ fn numbered(client: &mut Client, count: usize) {
 }
 
 fn total(client: &mut Client, query: &str) -> Option<usize> {
-    let reply = client.ask_words(&["FT.SEARCH", "things", query, "LIMIT", "0", "0"]);
+    let reply = client.call_words(&["FT.SEARCH", "things", query, "LIMIT", "0", "0"]);
     reply.strip_prefix("*1|:")?.parse().ok()
 }
 
 #[test]
-fn keys_without_a_table_are_spread_and_groups_are_changed_through_any_node() {
+fn plain_keys_are_spread_and_groups_are_changed_through_any_node() {
     let Some(cluster) = Cluster::start(3, &[("server.threads", "2")]) else {
         return;
     };
     let mut at = clients(&cluster);
-    numbered(&mut at[0], 300);
+    put_numbered(&mut at[0], 300);
     for (node, client) in at.iter_mut().enumerate() {
         client.check(&format!("HSET plain{node} f v"), ":1");
         client.check(&format!("JSON.SET doc{node} $ {{}}"), "+OK");
@@ -126,64 +126,66 @@ fn keys_without_a_table_are_spread_and_groups_are_changed_through_any_node() {
     for client in &mut at {
         client.check("EXISTS plain0 plain1 plain2 doc0 doc1 doc2 none", ":6");
         client.check("HGET plain1 f", "$1|v");
-        let keys = client.ask("SCAN 0 COUNT 1000 MATCH :shop.* TYPE hash");
+        let keys = client.call("SCAN 0 COUNT 1000 MATCH :shop.* TYPE hash");
         assert!(keys.starts_with("*2|$1|0|*300|"), "{keys}");
         client.check("KEYS plain*", "*3|$6|plain0|$6|plain1|$6|plain2");
     }
     for node in 0..3 {
-        let told = cluster.ask(node, "INFO tables");
-        let rows = told
+        let reply = cluster.ask(node, "INFO tables");
+        let rows = reply
             .split("tables_rows:")
             .nth(1)
             .and_then(|rest| rest.split("\r\n").next());
         let rows: usize = rows.and_then(|rows| rows.parse().ok()).unwrap_or_default();
-        assert!(rows > 50, "node {node} has {rows} rows: {told}");
+        assert!(rows > 50, "node {node} has {rows} rows: {reply}");
     }
     for (round, client) in at.iter_mut().enumerate() {
         let query = format!("@n:[{round} {round}]");
-        let told = client.ask_words(&["FT.CHANGE", "things", &query, "DO", "ADD", "n", "1"]);
-        assert_eq!(told, ":300");
+        let reply = client.call_words(&["FT.CHANGE", "things", &query, "DO", "ADD", "n", "1"]);
+        assert_eq!(reply, ":300");
     }
     assert_eq!(total(&mut at[1], "@n:[3 3]"), Some(300));
     at[2].check("DEL plain0 plain1 doc2", ":3");
-    let told = at[2].ask_words(&["FT.CHANGE", "things", "*", "DO", "DELETE"]);
-    assert_eq!(told, ":300");
+    let reply = at[2].call_words(&["FT.CHANGE", "things", "*", "DO", "DELETE"]);
+    assert_eq!(reply, ":300");
     assert_eq!(total(&mut at[0], "*"), Some(0));
 }
 
 /// The reported number of changed objects is exact or a lower bound, and no object is changed twice.
 #[test]
-fn a_group_change_tells_how_far_it_came_when_a_node_dies() {
+fn a_group_change_reports_its_progress_when_a_node_dies() {
     const OBJECTS: usize = 3000;
     let started = Options::new(3).set("tables.replicas", 2).start();
     let Some(mut cluster) = started else { return };
     let mut client = cluster.client(0);
-    numbered(&mut client, OBJECTS);
+    put_numbered(&mut client, OBJECTS);
     let (mut changer, mut other) = (cluster.client(0), cluster.client(1));
-    let told = thread::scope(|scope| {
+    let reply = thread::scope(|scope| {
         let change = ["FT.CHANGE", "things", "*", "DO", "ADD", "n", "1"];
-        let changing = scope.spawn(move || changer.ask_words(&change));
+        let changing = scope.spawn(move || changer.call_words(&change));
         cluster.wait_for("some objects are changed", || {
             total(&mut other, "@n:[1 1]").is_some_and(|count| count > 0)
         });
         cluster.kill(2);
-        changing.join().expect("it ends")
+        changing.join().expect("the client thread ends")
     });
     cluster.wait_for("searches are answered", || {
         total(&mut client, "*").is_some()
     });
-    let count = |client: &mut Client, query: &str| total(client, query).expect("it is answered");
+    let count = |client: &mut Client, query: &str| {
+        total(client, query).expect("the search returns a count")
+    };
     let changed = count(&mut client, "@n:[1 1]");
-    assert_eq!(changed + count(&mut client, "@n:[0 0]"), OBJECTS, "{told}");
-    match told.strip_prefix(':') {
+    assert_eq!(changed + count(&mut client, "@n:[0 0]"), OBJECTS, "{reply}");
+    match reply.strip_prefix(':') {
         Some(all) => assert_eq!((all, changed), (&*OBJECTS.to_string(), OBJECTS)),
         None => {
-            let told_of = told
+            let reported = reply
                 .split("after ")
                 .nth(1)
                 .and_then(|rest| rest.split(' ').next());
-            let told_of: usize = told_of.map_or(0, |count| count.parse().expect("a number"));
-            assert!(told_of <= changed, "{told}, and {changed} are");
+            let reported: usize = reported.map_or(0, |count| count.parse().expect("a number"));
+            assert!(reported <= changed, "{reply}, and {changed} are");
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use larder_testing::StopAtEnd;
+use larder_testing::SetOnDrop;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options, agent};
@@ -51,20 +51,22 @@ fn push(
         let folder = version(&format!("{number:05}"));
         let http = nodes[number as usize % nodes.len()];
         let url = format!("http://{http}/v1/stores/s/pull");
-        let begun = agent()
+        let started = agent()
             .post(url)
             .send_json(json!({ "source": text(folder.path()) }));
-        let begun: Value = begun
-            .expect("it answers")
+        let started: Value = started
+            .expect("the node replies")
             .body_mut()
             .read_json()
             .expect("JSON");
-        let id = begun["id"].as_str().unwrap_or_else(|| panic!("{begun}"));
+        let id = started["id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{started}"));
         let url = format!("http://{http}/v1/pulls/{id}?wait=60");
         let pull = agent()
             .get(url)
             .call()
-            .expect("it answers")
+            .expect("the node replies")
             .body_mut()
             .read_json();
         let pull: Value = pull.expect("JSON");
@@ -78,7 +80,7 @@ fn push(
 }
 
 #[test]
-fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
+fn pushes_continue_while_a_node_is_killed_suspended_and_partitioned() {
     let options = Options::new(3)
         .set("tables.replicas", 2)
         .set("fetch.allow", "/");
@@ -89,7 +91,7 @@ fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
     let (stop, done, ended) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let http = [cluster.http(0), cluster.http(1)];
     std::thread::scope(|scope| {
-        let stopping = StopAtEnd(&stop);
+        let stopping = SetOnDrop(&stop);
         let pusher = scope.spawn(|| push(&http, &stop, &done, &ended));
         let pushed = |cluster: &Cluster, more: u64| {
             let before = done.load(SeqCst);
@@ -103,7 +105,7 @@ fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
                     let (mut client, line, mut last) = (Client::to(resp), mget(), 0);
                     while !stop.load(SeqCst) {
                         let before = done.load(SeqCst).max(last);
-                        if let Some(read) = version_read(&client.ask(&line)) {
+                        if let Some(read) = version_read(&client.call(&line)) {
                             assert!(read >= before, "{read} after {before}");
                             last = read;
                         }
@@ -118,9 +120,9 @@ fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
         pushed(&cluster, 2);
         cluster.restart(2);
         wait_until_settled(&cluster);
-        cluster.stop(2);
+        cluster.suspend(2);
         cluster.wait_until_down(0, 2);
-        cluster.cont(2);
+        cluster.resume(2);
         pushed(&cluster, 2);
         cluster.etcd_proxy(2, 0).cut();
         cluster.wait_until_down(0, 2);
@@ -131,17 +133,17 @@ fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
         wait_until_settled(&cluster);
         pushed(&cluster, 2);
         drop(stopping);
-        let failed = pusher.join().expect("it pushes");
+        let failed = pusher.join().expect("the pushing thread succeeds");
         let why = |it: &Value| it["message"].as_str().unwrap_or_default().contains("n3");
         assert!(failed.iter().all(why), "{failed:#?}");
         for reader in readers {
-            assert!(reader.join().expect("its claims hold") > 0);
+            assert!(reader.join().expect("the client thread succeeds") > 0);
         }
     });
     wait_until_settled(&cluster);
     let last = done.load(SeqCst);
     for node in 0..3 {
-        cluster.wait_for("all have the last version", || {
+        cluster.wait_for("all nodes have the last version", || {
             version_read(&cluster.ask(node, &mget())).is_some_and(|read| read >= last)
         });
     }

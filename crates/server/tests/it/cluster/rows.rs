@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use larder_testing::StopAtEnd;
+use larder_testing::SetOnDrop;
 use larder_types::Random;
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn is_hash(row: u64) -> bool {
 
 fn ask(client: &mut Client, words: &[&str]) -> io::Result<String> {
     client.stream.get_mut().write_all(&request(words))?;
-    Ok(wire::shown(&wire::frame(&mut client.stream)?))
+    Ok(wire::format_frame(&wire::frame(&mut client.stream)?))
 }
 
 /// Writes through varying nodes until `stop` is set. `progress` counts acknowledged writes.
@@ -77,8 +77,8 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
                     client = None;
                 }
                 written.unknown.entry(row).or_default().push(number);
-                let told = other.map_or_else(|error| error.to_string(), str::to_owned);
-                written.refused.push(told);
+                let reply = other.map_or_else(|error| error.to_string(), str::to_owned);
+                written.refused.push(reply);
             }
         }
     }
@@ -90,9 +90,9 @@ fn check(cluster: &Cluster, node: usize, written: &Written) {
     let mut client = cluster.client(node);
     for (row, acknowledged) in &written.acknowledged {
         let reply = if is_hash(*row) {
-            client.ask(&format!("HGET {} number", key(*row)))
+            client.call(&format!("HGET {} number", key(*row)))
         } else {
-            client.ask(&format!("GET {}", key(*row)))
+            client.call(&format!("GET {}", key(*row)))
         };
         let value = reply
             .rsplit('|')
@@ -118,66 +118,66 @@ fn check_lists(cluster: &Cluster, client: &mut Client) {
     let mut scanned = BTreeSet::new();
     let mut cursor = "0".to_owned();
     loop {
-        let reply = client.ask(&format!("SCAN {cursor} MATCH t|* COUNT 17"));
-        if is_told_to_come_back(&reply) {
+        let reply = client.call(&format!("SCAN {cursor} MATCH t|* COUNT 17"));
+        if is_retry_error(&reply) {
             return;
         }
         let mut words = reply.split('|').filter(|it| !it.starts_with(['*', '$']));
         cursor = words.next().unwrap_or_default().to_owned();
         assert!(cursor.parse::<u64>().is_ok(), "{reply}\n{}", cluster.logs());
-        scanned.extend(listed(&reply));
+        scanned.extend(parse_list(&reply));
         if cursor == "0" {
             break;
         }
     }
-    let lacking = |of: &BTreeSet<String>| all.difference(of).cloned().collect::<Vec<String>>();
-    assert_eq!(lacking(&scanned), [""; 0], "SCAN\n{}", cluster.logs());
-    let reply = client.ask("KEYS t|*");
-    if is_told_to_come_back(&reply) {
+    let missing = |of: &BTreeSet<String>| all.difference(of).cloned().collect::<Vec<String>>();
+    assert_eq!(missing(&scanned), [""; 0], "SCAN\n{}", cluster.logs());
+    let reply = client.call("KEYS t|*");
+    if is_retry_error(&reply) {
         return;
     }
     assert_eq!(
-        lacking(&listed(&reply).collect()),
+        missing(&parse_list(&reply).collect()),
         [""; 0],
         "KEYS: {reply}\n{}",
         cluster.logs()
     );
 }
 
-fn is_told_to_come_back(reply: &str) -> bool {
+fn is_retry_error(reply: &str) -> bool {
     let words = ["-CLUSTERDOWN ", "-TRYAGAIN ", "-LOADING "];
     words.iter().any(|word| reply.starts_with(word))
 }
 
 /// Returns the keys in a formatted reply, in which `|` also stands for line breaks.
-fn listed(reply: &str) -> impl Iterator<Item = String> {
+fn parse_list(reply: &str) -> impl Iterator<Item = String> {
     let words: Vec<&str> = reply.split('|').collect();
     let keys = words.windows(3).filter(|it| it[0] == "t" && it[2] == "k");
     let keys: Vec<String> = keys.map(|it| it.join("|")).collect();
     keys.into_iter()
 }
 
-/// Runs `happens` on the cluster while a writer writes, and then checks all rows through every node.
+/// Runs `inject_faults` on the cluster while a writer writes, and then checks all rows through every node.
 fn while_writing(
     cluster: &mut Cluster,
-    happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
+    inject_faults: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
 ) -> Written {
     let (stop, progress) = (AtomicBool::new(false), AtomicU64::new(0));
     let nodes: Vec<SocketAddr> = (0..cluster.len()).map(|node| cluster.resp(node)).collect();
     let written = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(&nodes, &stop, &progress));
-        let go_on = |cluster: &Cluster| {
+        let wait_for_writes = |cluster: &Cluster| {
             let before = progress.load(Ordering::Relaxed);
             cluster.wait_for("writes are acknowledged", || {
                 progress.load(Ordering::Relaxed) > before + 200
             });
         };
-        let stopping = StopAtEnd(&stop);
-        go_on(cluster);
-        happens(cluster, &go_on);
-        go_on(cluster);
+        let stopping = SetOnDrop(&stop);
+        wait_for_writes(cluster);
+        inject_faults(cluster, &wait_for_writes);
+        wait_for_writes(cluster);
         drop(stopping);
-        writer.join().expect("the writer goes on")
+        writer.join().expect("the writer thread succeeds")
     });
     assert_eq!(written.acknowledged.len() as u64, ROWS);
     for node in cluster.running() {
@@ -211,20 +211,20 @@ fn is_settled(cluster: &Cluster) -> bool {
 
 pub fn wait_until_settled(cluster: &Cluster) {
     cluster.wait_until_served();
-    cluster.wait_for("every slot is where it is to be", || is_settled(cluster));
+    cluster.wait_for("every slot is at its planned owner", || is_settled(cluster));
 }
 
 #[test]
-fn each_node_is_killed_in_turn_and_no_acknowledged_write_is_lost() {
+fn acknowledged_writes_survive_killing_each_node_in_turn() {
     let Some(mut cluster) = start() else {
         return;
     };
-    while_writing(&mut cluster, |cluster, go_on| {
+    while_writing(&mut cluster, |cluster, wait_for_writes| {
         for node in 0..3 {
             wait_until_settled(cluster);
             cluster.kill(node);
             cluster.wait_until_served();
-            go_on(cluster);
+            wait_for_writes(cluster);
             cluster.restart(node);
         }
         wait_until_settled(cluster);
@@ -232,7 +232,7 @@ fn each_node_is_killed_in_turn_and_no_acknowledged_write_is_lost() {
 }
 
 #[test]
-fn all_nodes_are_killed_at_once_and_no_acknowledged_write_is_lost() {
+fn acknowledged_writes_survive_killing_all_nodes_together() {
     let Some(mut cluster) = start() else {
         return;
     };
@@ -244,46 +244,48 @@ fn all_nodes_are_killed_at_once_and_no_acknowledged_write_is_lost() {
 }
 
 #[test]
-fn a_fourth_node_takes_its_share_while_all_goes_on() {
+fn a_fourth_node_receives_its_share_during_writes() {
     let Some(mut cluster) = start() else {
         return;
     };
-    while_writing(&mut cluster, |cluster, go_on| {
+    while_writing(&mut cluster, |cluster, wait_for_writes| {
         cluster.wait_for("all rows were written once", || {
-            listed(&cluster.ask(0, "KEYS t|*")).count() as u64 == ROWS
+            parse_list(&cluster.ask(0, "KEYS t|*")).count() as u64 == ROWS
         });
         let fourth = cluster.add("n4", Vec::new(), false);
         cluster.restart(fourth);
-        cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
+        cluster.wait_for("the fourth node is up", || {
+            cluster.info(fourth, "cluster_state") == "up"
+        });
         // A read over several nodes succeeds throughout.
         let keys: Vec<String> = (0..ROWS).map(key).collect();
         let (line, mut reader) = (format!("MGET {}", keys.join(" ")), cluster.client(0));
-        cluster.wait_for("it has its share", || {
-            let told = reader.ask(&line);
+        cluster.wait_for("the new node owns its share", || {
+            let reply = reader.call(&line);
             assert!(
-                told.starts_with(&format!("*{ROWS}|")),
-                "{told} {}",
+                reply.starts_with(&format!("*{ROWS}|")),
+                "{reply} {}",
                 cluster.logs()
             );
             check_lists(cluster, &mut reader);
             is_settled(cluster)
         });
         wait_until_settled(cluster);
-        go_on(cluster);
+        wait_for_writes(cluster);
         let own = cluster.ask(fourth, "CLUSTER SLOTS");
         let port = format!(":{}|", cluster.resp(fourth).port());
-        assert!(own.contains(&port), "it owns slots: {own}");
+        assert!(own.contains(&port), "the new node owns slots: {own}");
     });
 }
 
 /// No node dies, so that no write may have an unknown outcome.
 #[test]
-fn every_write_is_done_while_slots_move_between_living_nodes() {
+fn every_write_succeeds_while_slots_move_between_running_nodes() {
     let Some(mut cluster) = start() else {
         return;
     };
     wait_until_settled(&cluster);
-    let written = while_writing(&mut cluster, |cluster, go_on| {
+    let written = while_writing(&mut cluster, |cluster, wait_for_writes| {
         for node in [0, 1, 2] {
             for action in ["drain", "keep"] {
                 let ask = json!({"action": action, "node": cluster.name(node)});
@@ -292,7 +294,7 @@ fn every_write_is_done_while_slots_move_between_living_nodes() {
                 let owns = || cluster.info(node, "cluster_slots_owned") != "0";
                 cluster.wait_for("slots have moved", || owns() == (action == "keep"));
                 wait_until_settled(cluster);
-                go_on(cluster);
+                wait_for_writes(cluster);
             }
         }
     });
@@ -300,7 +302,7 @@ fn every_write_is_done_while_slots_move_between_living_nodes() {
 }
 
 #[test]
-fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() {
+fn nodes_that_reach_only_etcd_lose_nothing_and_serve_nothing_stale() {
     let options = Options::new(3).set("tables.replicas", 2).peers_proxied();
     let Some(cluster) = options.start() else {
         return;
@@ -314,10 +316,10 @@ fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() 
     for (node, key) in keys.iter().enumerate() {
         // The owner's replica does not respond, and counts as in sync until the map changes. Until then, the outcome
         // of a write is unknown.
-        cluster.wait_for("the owner alone takes writes", || {
-            let told = cluster.ask(node, &format!("SET {key} alone"));
-            assert!(told == "+OK" || told.starts_with("-UNKNOWN"), "{told}");
-            told == "+OK"
+        cluster.wait_for("the owner accepts writes while partitioned", || {
+            let reply = cluster.ask(node, &format!("SET {key} alone"));
+            assert!(reply == "+OK" || reply.starts_with("-UNKNOWN"), "{reply}");
+            reply == "+OK"
         });
         cluster
             .client(node)
@@ -326,9 +328,9 @@ fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() 
         assert!(other.starts_with("-CLUSTERDOWN"), "{other}");
     }
     for node in 0..3 {
-        cluster.wait_for("it says whom it cannot reach", || {
-            let (status, told) = cluster.get(node, "/readyz");
-            status == 503 && told.contains("cannot be reached")
+        cluster.wait_for("the node reports the unreachable nodes", || {
+            let (status, reply) = cluster.get(node, "/readyz");
+            status == 503 && reply.contains("cannot be reached")
         });
     }
     (0..3).for_each(|node| cluster.peer_proxy(node).heal());
@@ -365,12 +367,12 @@ pub fn owned_keys(cluster: &Cluster, owner: usize, count: usize) -> Vec<String> 
     tags.map(|tag| format!("t|{{{tag}}}|k")).collect()
 }
 
-fn copied(from: &Path, to: &Path) {
+fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder").flatten() {
         let to = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copied(&entry.path(), &to)
+            copy_folder(&entry.path(), &to)
         } else {
             std::fs::copy(entry.path(), to).expect("copied");
         }
@@ -378,22 +380,22 @@ fn copied(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_node_that_returns_with_an_old_disk_is_filled_and_brings_nothing_old_back() {
+fn a_node_with_an_old_disk_is_refilled_and_restores_no_old_rows() {
     let Some(mut cluster) = start() else {
         return;
     };
     wait_until_settled(&cluster);
     let old = tempfile::tempdir().expect("a folder");
-    while_writing(&mut cluster, |cluster, go_on| {
+    while_writing(&mut cluster, |cluster, wait_for_writes| {
         // The graceful shutdown makes the copied state complete.
-        cluster.end(2);
-        copied(&cluster.data(2), &old.path().join("data"));
+        cluster.shut_down(2);
+        copy_folder(&cluster.data(2), &old.path().join("data"));
         cluster.restart(2);
         wait_until_settled(cluster);
-        go_on(cluster);
+        wait_for_writes(cluster);
         cluster.kill(2);
         std::fs::remove_dir_all(cluster.data(2)).expect("removed");
-        copied(&old.path().join("data"), &cluster.data(2));
+        copy_folder(&old.path().join("data"), &cluster.data(2));
         cluster.restart(2);
         wait_until_settled(cluster);
         // The node now owns slots whose other copies are gone.
@@ -422,10 +424,10 @@ pub fn fill_disk(cluster: &Cluster, node: usize, disk: &SmallDisk, key: &str) ->
 }
 
 #[test]
-fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
+fn a_full_disk_rejects_writes_only_on_its_own_node() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 6) else {
-        return larder_testing::cannot("mount a small file system (it takes root)");
+        return larder_testing::report_unsupported("mount a small file system (it takes root)");
     };
     // The node keeps its slots.
     let options = Options::new(3)
@@ -439,14 +441,14 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
     let [mine, others] = [1, 0].map(|node| owned_key(&cluster, node));
     let (mut held, sent) = fill_disk(&cluster, 1, &disk, &mine);
     let set = |key: &str, value: &str| cluster.ask(0, &format!("SET {key} {value}"));
-    cluster.wait_for("the node refuses writes of its slots", || {
+    cluster.wait_for("the node rejects writes to its slots", || {
         disk.fill();
         set(&mine, "1").starts_with("-DISKFULL ")
     });
     // Slots of which this node has a replica accept writes as well, because their owners no longer wait for it.
     for row in 0..30 {
         let key = format!("t|{row}|full");
-        cluster.wait_for("others take writes", || {
+        cluster.wait_for("the other nodes accept writes", || {
             let answer = set(&key, "1");
             answer == "+OK" || answer.starts_with("-DISKFULL ")
         });
@@ -460,7 +462,7 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
         };
         assert!(reply == "+OK" || reply.starts_with("-DISKFULL "), "{reply}");
     }
-    cluster.wait_for("it takes writes again", || set(&mine, "2") == "+OK");
+    cluster.wait_for("the node accepts writes again", || set(&mine, "2") == "+OK");
     wait_until_settled(&cluster);
     for node in 0..3 {
         assert_eq!(cluster.ask(node, &format!("GET {mine}")), "$1|2");
@@ -470,7 +472,7 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
 
 /// The reply reveals the removal, which a failover could undo before it is replicated.
 #[test]
-fn a_write_that_finds_its_row_gone_waits_with_the_write_that_removed_it() {
+fn a_write_waits_for_the_replication_of_the_delete_that_it_observed() {
     let settings = [("tables.replicas", "2"), ("cluster.lease_seconds", "20")];
     let Some(cluster) = Cluster::start(2, &settings) else {
         return;
@@ -479,7 +481,7 @@ fn a_write_that_finds_its_row_gone_waits_with_the_write_that_removed_it() {
     let key = owned_key(&cluster, 0);
     let mut clients: Vec<Client> = (0..4).map(|_| cluster.client(0)).collect();
     clients[0].check(&format!("SET {key} 1"), "+OK");
-    cluster.stop(1);
+    cluster.suspend(1);
     for client in &mut clients[..2] {
         client.send(&request(&["DEL", &key]));
     }
@@ -491,17 +493,17 @@ fn a_write_that_finds_its_row_gone_waits_with_the_write_that_removed_it() {
     for client in &mut clients[1..3] {
         client.stream.get_ref().set_nonblocking(true).expect("set");
         let early = client.stream.fill_buf().map(<[u8]>::to_vec);
-        let why = early.expect_err("it is answered before the row is surely gone");
+        let why = early.expect_err("the reply arrived before the removal was replicated");
         assert_eq!(why.kind(), io::ErrorKind::WouldBlock);
         client.stream.get_ref().set_nonblocking(false).expect("set");
     }
-    cluster.cont(1);
-    let told: Vec<String> = clients[..3].iter_mut().map(Client::reply).collect();
-    assert_eq!(told, [":1", ":0", "$-1"]);
+    cluster.resume(1);
+    let reply: Vec<String> = clients[..3].iter_mut().map(Client::reply).collect();
+    assert_eq!(reply, [":1", ":0", "$-1"]);
 }
 
 #[test]
-fn a_node_that_stood_still_answers_nothing_that_is_old() {
+fn a_suspended_node_serves_nothing_stale() {
     let Some(cluster) = start() else {
         return;
     };
@@ -513,17 +515,17 @@ fn a_node_that_stood_still_answers_nothing_that_is_old() {
     assert_eq!(cluster.ask(seen_by, &format!("SET {key} old")), "+OK");
     let mut reader = cluster.client(owner);
     let mut writer = cluster.client(owner);
-    cluster.stop(owner);
+    cluster.suspend(owner);
     reader.send(&request(&["GET", &key]));
     writer.send(&request(&["SET", &key, "late"]));
     cluster.wait_until_down(seen_by, owner);
-    cluster.wait_for("another takes its writes", || {
+    cluster.wait_for("another node accepts its writes", || {
         cluster.ask(seen_by, &format!("SET {key} new")) == "+OK"
     });
-    cluster.cont(owner);
+    cluster.resume(owner);
     // If the connection was closed, the outcome of its request is unknown.
     let (read, wrote) = (reader.reply_or_end(), writer.reply_or_end());
-    cluster.wait_for("it is in a new life", || {
+    cluster.wait_for("the node has a new incarnation", || {
         cluster.state(seen_by, &name) == "up" && cluster.info(owner, "cluster_missing").is_empty()
     });
     let now = cluster.ask(seen_by, &format!("GET {key}"));
@@ -539,7 +541,7 @@ fn a_node_that_stood_still_answers_nothing_that_is_old() {
     assert!(
         read.as_ref()
             .is_none_or(|read| read.starts_with('-') || read == "$3|new" || read == "$4|late"),
-        "what it read is old: {read:?}\n{}",
+        "the suspended node served a stale value: {read:?}\n{}",
         cluster.logs()
     );
 }

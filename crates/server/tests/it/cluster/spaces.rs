@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use larder_testing::StopAtEnd;
+use larder_testing::SetOnDrop;
 
 use super::harness::{Cluster, Options};
 use super::rows::wait_until_settled;
 use crate::resp::{Client, request};
-use crate::spaces::{ask_all, figure};
+use crate::spaces::{call_all, info_number};
 
 /// Number of cities, in tests that need several.
 pub(super) const CITIES: u64 = 16;
@@ -29,14 +29,14 @@ pub(super) fn city_of(number: u64) -> String {
 }
 
 /// Returns the number of objects that a search finds, or `None` if it is rejected.
-pub(super) fn total(client: &mut Client, query: &str) -> Option<u64> {
+pub(super) fn search_count(client: &mut Client, query: &str) -> Option<u64> {
     let reply = ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"]);
     let total = reply.strip_prefix("*1|:");
-    total.or_else(|| refused(&reply))?.parse().ok()
+    total.or_else(|| check_expected_error(&reply))?.parse().ok()
 }
 
-/// Like [`total`], with an aggregation.
-pub(super) fn counted(client: &mut Client, query: &str) -> Option<u64> {
+/// Like [`search_count`], with an aggregation.
+pub(super) fn aggregate_count(client: &mut Client, query: &str) -> Option<u64> {
     let count = ["GROUPBY", "0", "REDUCE", "COUNT", "0", "AS", "n"];
     let words: Vec<&str> = ["FT.AGGREGATE", "hotels", query]
         .into_iter()
@@ -49,13 +49,13 @@ pub(super) fn counted(client: &mut Client, query: &str) -> Option<u64> {
     let count = reply.strip_prefix("*2|:1|*2|$1|n|$");
     let count = count.and_then(|rest| rest.split_once('|'));
     let count = count.map(|(_, count)| count);
-    count.or_else(|| refused(&reply))?.parse().ok()
+    count.or_else(|| check_expected_error(&reply))?.parse().ok()
 }
 
 /// Checks that a reply is an expected error.
 #[track_caller]
-fn refused(reply: &str) -> Option<&'static str> {
-    let is_known = [
+fn check_expected_error(reply: &str) -> Option<&'static str> {
+    let is_expected = [
         "-CLUSTERDOWN ",
         "-TRYAGAIN ",
         "-IOERR ",
@@ -63,7 +63,7 @@ fn refused(reply: &str) -> Option<&'static str> {
         "-ERR hotels: no such index",
     ];
     assert!(
-        is_known.iter().any(|known| reply.starts_with(known)),
+        is_expected.iter().any(|known| reply.starts_with(known)),
         "{reply}"
     );
     None
@@ -72,7 +72,7 @@ fn refused(reply: &str) -> Option<&'static str> {
 /// Number of hotels at the start.
 pub(super) const HOTELS: u64 = 50;
 
-pub(super) fn started(
+pub(super) fn start_with_hotels(
     threads: u64,
     city: impl Fn(u64) -> String,
     subspaces: &str,
@@ -94,7 +94,7 @@ pub(super) fn started(
     let puts: Vec<_> = puts.collect();
     // On a busy machine, a lease may expire, and writes are rejected for a moment.
     cluster.wait_for("hotels are written", || {
-        let replies = ask_all(&mut client, &puts);
+        let replies = call_all(&mut client, &puts);
         replies.iter().all(|reply| reply.starts_with(':'))
     });
     let space =
@@ -105,21 +105,21 @@ pub(super) fn started(
 }
 
 #[test]
-fn every_node_answers_for_all_and_does_as_the_map_says() {
+fn every_node_searches_all_objects_and_follows_the_map() {
     let rome = |_| "Rome".to_owned();
-    let Some(cluster) = started(2, rome, "", HOTELS) else {
+    let Some(cluster) = start_with_hotels(2, rome, "", HOTELS) else {
         return;
     };
     for node in 0..3 {
         let mut client = cluster.client(node);
         // The space was created through another node, which replied when all nodes had it.
         cluster.wait_for("all objects are found", || {
-            total(&mut client, "*") == Some(50 + node as u64)
+            search_count(&mut client, "*") == Some(50 + node as u64)
         });
         assert_eq!(put(&mut client, 100 + node as u64, "Rome"), ":2");
         for other in 0..3 {
             let mut client = cluster.client(other);
-            assert_eq!(total(&mut client, "*"), Some(51 + node as u64));
+            assert_eq!(search_count(&mut client, "*"), Some(51 + node as u64));
         }
         let sorted = ask(
             &mut client,
@@ -218,14 +218,14 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
 /// A node's slots alternate with those of other nodes in blocks. The regions of a city with many hotels are
 /// nevertheless in slots of one node.
 #[test]
-fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
-    let Some(cluster) = started(1, city_of, "SUBSPACES 1 city REGIONS 64", 2000) else {
+fn searches_for_a_town_contact_one_or_two_nodes() {
+    let Some(cluster) = start_with_hotels(1, city_of, "SUBSPACES 1 city REGIONS 64", 2000) else {
         return;
     };
     let mut client = cluster.client(1);
-    cluster.wait_for("regions are cut and whole", || {
-        let cuts = figure(&mut client, "hotels", "cuts");
-        let copies = figure(&mut client, "hotels", "copies");
+    cluster.wait_for("regions are cut and complete", || {
+        let cuts = info_number(&mut client, "hotels", "cuts");
+        let copies = info_number(&mut client, "hotels", "copies");
         cuts >= Some(1.0) && copies == Some(2000.0)
     });
     let explain = |city| {
@@ -235,8 +235,8 @@ fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
     let explained: Vec<String> = (0..CITIES).map(explain).collect();
     // Each search also contacts the region of hotels with several cities. A city whose regions extend over a block's
     // end is on two nodes. A few searches therefore contact three nodes.
-    let at_few = |told: &&String| {
-        let at = |few| told.contains(&format!(" of 64 regions, at {few} of 3 cores"));
+    let at_few = |plan: &&String| {
+        let at = |few| plan.contains(&format!(" of 64 regions, at {few} of 3 cores"));
         at(1) || at(2)
     };
     let few = explained.iter().filter(at_few).count();
@@ -248,46 +248,46 @@ const CUT: &str = "SUBSPACES 2 city n REGIONS 16";
 const UNCUT: &str = "SUBSPACES 2 city n REGIONS 64";
 
 #[test]
-fn a_search_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
-    break_and_search(Fault::Killed, "", HOTELS);
+fn searches_reflect_acknowledged_writes_while_a_node_restarts() {
+    search_during_fault(Fault::Killed, "", HOTELS);
 }
 
 #[test]
-fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
-    break_and_search(Fault::Killed, UNCUT, HOTELS);
+fn region_searches_reflect_acknowledged_writes_while_a_node_restarts() {
+    search_during_fault(Fault::Killed, UNCUT, HOTELS);
 }
 
 #[test]
-fn a_search_sees_what_was_acknowledged_while_subspaces_are_cut_and_a_node_dies() {
-    break_and_search(Fault::Killed, CUT, 1100);
+fn searches_reflect_acknowledged_writes_while_subspaces_are_cut_and_a_node_dies() {
+    search_during_fault(Fault::Killed, CUT, 1100);
 }
 
 #[test]
-fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_comes_back_with_an_empty_disk() {
-    break_and_search(Fault::Emptied, UNCUT, HOTELS);
+fn region_searches_reflect_acknowledged_writes_while_a_node_returns_with_an_empty_disk() {
+    search_during_fault(Fault::Emptied, UNCUT, HOTELS);
 }
 
 #[test]
-fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_stands_still_past_its_lease() {
-    break_and_search(Fault::StoodStill, UNCUT, HOTELS);
+fn region_searches_reflect_acknowledged_writes_while_a_node_is_suspended_past_its_lease() {
+    search_during_fault(Fault::StoodStill, UNCUT, HOTELS);
 }
 
 #[test]
-fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_is_cut_off() {
-    break_and_search(Fault::CutOff, UNCUT, HOTELS);
+fn region_searches_reflect_acknowledged_writes_while_a_node_is_partitioned() {
+    search_during_fault(Fault::CutOff, UNCUT, HOTELS);
 }
 
 /// A late partial answer must be based on the same map as the others. Otherwise, the search is repeated.
 #[test]
-fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
-    let Some(cluster) = started(1, city_of, "", HOTELS) else {
+fn a_search_that_waits_for_a_suspended_node_misses_nothing() {
+    let Some(cluster) = start_with_hotels(1, city_of, "", HOTELS) else {
         return;
     };
-    cluster.wait_for("all are found", || {
-        total(&mut cluster.client(0), "*") == Some(HOTELS)
+    cluster.wait_for("all objects are found", || {
+        search_count(&mut cluster.client(0), "*") == Some(HOTELS)
     });
     for node in [1, 2] {
-        cluster.stop(node);
+        cluster.suspend(node);
         std::thread::scope(|scope| {
             let ask = |line: &'static str, all: String, of: usize| {
                 let mut client = cluster.client(of);
@@ -295,7 +295,10 @@ fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
                     for _ in 0..40 {
                         let words: Vec<&str> = line.split(' ').collect();
                         let reply = ask(&mut client, &words);
-                        assert!(reply == all || refused(&reply).is_none(), "{reply}");
+                        assert!(
+                            reply == all || check_expected_error(&reply).is_none(),
+                            "{reply}"
+                        );
                     }
                 });
             };
@@ -304,7 +307,7 @@ fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
                 ask("DBSIZE", format!(":{HOTELS}"), of);
             }
             cluster.wait_until_down(0, node);
-            cluster.cont(node);
+            cluster.resume(node);
         });
         cluster.wait_until_served();
         cluster.wait_for_state(node, "up");
@@ -332,7 +335,7 @@ impl Fault {
                 cluster.kill(node);
                 std::fs::remove_dir_all(cluster.data(node)).expect("removed");
             }
-            Fault::StoodStill => cluster.stop(node),
+            Fault::StoodStill => cluster.suspend(node),
             Fault::CutOff => cluster.cut_off(node),
         }
     }
@@ -340,7 +343,7 @@ impl Fault {
     fn end(self, cluster: &mut Cluster, node: usize) {
         match self {
             Fault::Killed | Fault::Emptied => cluster.restart(node),
-            Fault::StoodStill => cluster.cont(node),
+            Fault::StoodStill => cluster.resume(node),
             Fault::CutOff => cluster.heal(node),
         }
     }
@@ -348,20 +351,20 @@ impl Fault {
 
 /// A hotel that moves between cities, and therefore between regions. After each move, searches must find it in the
 /// new city only.
-struct Moving {
+struct MovingHotel {
     client: Client,
     number: u64,
     moves: u64,
 }
 
-impl Moving {
+impl MovingHotel {
     /// The number of the first hotel that moves.
     const FIRST: u64 = 900_000;
 
-    fn new(addr: std::net::SocketAddr) -> Moving {
-        Moving {
+    fn new(addr: std::net::SocketAddr) -> MovingHotel {
+        MovingHotel {
             client: Client::to(addr),
-            number: Moving::FIRST,
+            number: MovingHotel::FIRST,
             moves: 0,
         }
     }
@@ -370,7 +373,7 @@ impl Moving {
         format!("m{}of{}", moves % 7, self.number)
     }
 
-    fn go_on(&mut self, logs: impl Fn() -> String) {
+    fn move_once(&mut self, logs: impl Fn() -> String) {
         let (before, town) = (self.town(self.moves + 6), self.town(self.moves));
         if !put(&mut self.client, self.number, &town).starts_with(':') {
             // The hotel may be in either city, also later. Continue with another hotel.
@@ -379,7 +382,7 @@ impl Moving {
         }
         self.moves += 1;
         for (town, expected) in [(&town, 1), (&before, 0)] {
-            let found = total(&mut self.client, &format!("@city:{{{town}}}"));
+            let found = search_count(&mut self.client, &format!("@city:{{{town}}}"));
             assert!(
                 found.is_none_or(|found| found == expected),
                 "{town} after {} moves: {found:?}\n{}",
@@ -391,14 +394,14 @@ impl Moving {
 }
 
 /// Returns the number of searches that were answered from regions.
-pub(super) fn region_answers(client: &mut Client) -> Option<u64> {
+pub(super) fn count_region_replies(client: &mut Client) -> Option<u64> {
     let info = ask(client, &["FT.INFO", "hotels"]);
-    let rest = info.split("|region_answers|:").nth(1)?;
+    let rest = info.split("|count_region_replies|:").nth(1)?;
     Some(rest.split('|').next()?.parse().expect("a number"))
 }
 
-fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
-    let Some(mut cluster) = started(1, city_of, subspaces, hotels) else {
+fn search_during_fault(fault: Fault, subspaces: &str, hotels: u64) {
+    let Some(mut cluster) = start_with_hotels(1, city_of, subspaces, hotels) else {
         return;
     };
     let nodes: Vec<_> = (0..3).map(|node| cluster.resp(node)).collect();
@@ -419,20 +422,20 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
                 acknowledged.store(number + 1, Ordering::SeqCst);
             }
         });
-        let stopping = StopAtEnd(&stop);
+        let stopping = SetOnDrop(&stop);
         let mut client = Client::to(nodes[1]);
-        let mut moving = Moving::new(nodes[0]);
+        let mut moving = MovingHotel::new(nodes[0]);
         // The number of hotels in a city among the first `hotels` ones.
         let in_city = |hotels: u64, city: u64| (hotels + CITIES - 1 - city) / CITIES;
-        let mut look = |cluster: &Cluster, times: u64| {
+        let mut search = |cluster: &Cluster, times: u64| {
             let mut seen = 0;
-            cluster.wait_for("searches are answered", || {
+            cluster.wait_for("searches return results", || {
                 let city = seen % CITIES;
                 let before = in_city(acknowledged.load(Ordering::SeqCst), city);
                 let query = format!("@city:{{c{city}}}");
                 let found = match seen % 3 {
-                    0 => counted(&mut client, &query),
-                    _ => total(&mut client, &query),
+                    0 => aggregate_count(&mut client, &query),
+                    _ => search_count(&mut client, &query),
                 };
                 let Some(found) = found else {
                     return false;
@@ -445,44 +448,44 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
                     cluster.logs()
                 );
                 // These hotels existed from the start, and no other hotel has their numbers.
-                let range = total(&mut client, "@n:[10 29]");
+                let range = search_count(&mut client, "@n:[10 29]");
                 assert!(range.is_none_or(|found| found == 20), "{range:?}");
-                moving.go_on(|| cluster.logs());
+                moving.move_once(|| cluster.logs());
                 seen += 1;
                 seen > times
             });
             if hotels > HOTELS {
-                let cuts = |client: &mut Client| figure(client, "hotels", "cuts");
+                let cuts = |client: &mut Client| info_number(client, "hotels", "cuts");
                 cluster.wait_for("subspaces are cut", || cuts(&mut client) >= Some(1.0));
             }
             if !subspaces.is_empty() {
                 cluster.wait_for("regions are searched", || {
-                    let before = region_answers(&mut client);
+                    let before = count_region_replies(&mut client);
                     // A search for one number needs one region. A city with many hotels is in several regions, and a
                     // search for it may contact all nodes instead.
                     for number in 10..30 {
-                        total(&mut client, &format!("@n:[{number} {number}]"));
+                        search_count(&mut client, &format!("@n:[{number} {number}]"));
                     }
-                    before.is_some() && region_answers(&mut client) > before
+                    before.is_some() && count_region_replies(&mut client) > before
                 });
             }
         };
-        look(&cluster, 50);
+        search(&cluster, 50);
         fault.begin(&mut cluster, 2);
-        look(&cluster, 200);
+        search(&cluster, 200);
         // A node that is suspended or partitioned is declared down as well, and others take over its slots.
         cluster.wait_until_down(0, 2);
-        look(&cluster, 200);
+        search(&cluster, 200);
         fault.end(&mut cluster, 2);
         cluster.wait_until_served();
-        look(&cluster, 200);
+        search(&cluster, 200);
         drop(stopping);
     });
     let all = acknowledged.load(Ordering::SeqCst);
     for node in 0..3 {
         let mut client = cluster.client(node);
-        cluster.wait_for("all are found through each node", || {
-            total(&mut client, "*").is_some_and(|found| found >= all)
+        cluster.wait_for("every node finds all objects", || {
+            search_count(&mut client, "*").is_some_and(|found| found >= all)
         });
     }
 }

@@ -17,7 +17,7 @@ fn ask(cluster: &Cluster, node: usize, ask: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn every_node_tells_the_same_of_all() {
+fn every_node_reports_the_same_status() {
     let Some(cluster) = Options::new(3)
         .set("tables.replicas", 2)
         .set_on(0, "cluster.zone", "a")
@@ -28,8 +28,8 @@ fn every_node_tells_the_same_of_all() {
     else {
         return;
     };
-    let told: Vec<Value> = (0..3).map(|node| status(&cluster, node)).collect();
-    for (node, it) in told.iter().enumerate() {
+    let statuses: Vec<Value> = (0..3).map(|node| status(&cluster, node)).collect();
+    for (node, it) in statuses.iter().enumerate() {
         assert_eq!(it["node"], cluster.name(node));
         for same in [
             "name",
@@ -39,10 +39,10 @@ fn every_node_tells_the_same_of_all() {
             "members",
             "slots",
         ] {
-            assert_eq!(it[same], told[0][same], "{same}");
+            assert_eq!(it[same], statuses[0][same], "{same}");
         }
     }
-    let it = &told[0];
+    let it = &statuses[0];
     assert_eq!(
         (&it["mode"], &it["slots_served"]),
         (&json!("etcd"), &json!(16_384))
@@ -77,7 +77,7 @@ fn every_node_tells_the_same_of_all() {
 }
 
 #[test]
-fn a_plan_shows_what_a_new_node_would_be_given_and_moves_nothing() {
+fn a_plan_shows_the_slots_of_a_new_node_and_moves_nothing() {
     let Some(cluster) = Cluster::start(3, &[]) else {
         return;
     };
@@ -119,37 +119,43 @@ fn a_plan_shows_what_a_new_node_would_be_given_and_moves_nothing() {
 }
 
 #[test]
-fn a_node_joins_and_leaves_when_a_person_asks_for_it_at_any_node() {
+fn an_operator_adds_and_drains_a_node_through_any_node() {
     let Some(mut cluster) = Cluster::start(2, &[]) else {
         return;
     };
     let set = json!({"action": "set", "settings": {"admit_new_nodes": false, "replace_after_ms": 60_000}});
     assert_eq!(ask(&cluster, 1, &set).0, 200);
-    cluster.wait_for("all know the settings", || {
+    cluster.wait_for("all nodes have the settings", || {
         (0..2).all(|node| status(&cluster, node)["settings"]["replace_after_ms"] == 60_000)
     });
     let third = cluster.add("n3", Vec::new(), false);
     cluster.restart(third);
-    cluster.wait_for("it says what it waits for", || {
+    cluster.wait_for("the node reports what it waits for", || {
         cluster
             .get(third, "/readyz")
             .1
             .contains("larder cluster join n3")
     });
-    cluster.wait_for("others know it", || cluster.state(0, "n3") == "joining");
+    cluster.wait_for("the other nodes list the new node", || {
+        cluster.state(0, "n3") == "joining"
+    });
     let answer = ask(&cluster, third, &json!({"action": "join", "node": "n3"}));
     assert_eq!(answer, (200, json!({"answer": "n3 is a member"})));
-    cluster.wait_for("it is up", || cluster.info(third, "cluster_state") == "up");
+    cluster.wait_for("the third node is up", || {
+        cluster.info(third, "cluster_state") == "up"
+    });
     let answer = ask(&cluster, 0, &json!({"action": "remove", "node": "n3"}));
     assert_eq!(answer.0, 200, "{}", answer.1);
     assert_eq!(cluster.state(0, "n3"), "draining");
-    cluster.end(third);
-    cluster.wait_for("it is forgotten", || cluster.state(0, "n3") == "absent");
+    cluster.shut_down(third);
+    cluster.wait_for("the node is removed from the map", || {
+        cluster.state(0, "n3") == "absent"
+    });
     cluster.wait_until_served();
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_in_words() {
+fn impossible_requests_are_rejected_with_a_reason() {
     let Some(cluster) = Cluster::start(1, &[]) else {
         return;
     };
@@ -157,7 +163,7 @@ fn what_cannot_be_done_is_refused_in_words() {
         (
             json!({"action": "drain", "node": "n9"}),
             409,
-            "n9 is no member",
+            "n9 is not a member",
         ),
         (
             json!({"action": "join", "node": "n9"}),
@@ -191,7 +197,7 @@ fn what_cannot_be_done_is_refused_in_words() {
 }
 
 #[test]
-fn a_cluster_of_one_node_tells_of_itself_and_a_lone_server_that_it_is_none() {
+fn a_one_node_cluster_reports_its_status_and_a_single_server_reports_none() {
     let server = TestServer::with(|config| {
         config.cluster.mode = larder_protocol::config::ClusterMode::One;
     });
@@ -212,7 +218,7 @@ fn a_cluster_of_one_node_tells_of_itself_and_a_lone_server_that_it_is_none() {
     assert_eq!(code, 409, "{refused}");
     let (code, refused) = TestServer::start().get("/v1/cluster");
     assert!(
-        code == 400 && refused.to_string().contains("stands alone"),
+        code == 400 && refused.to_string().contains("not in a cluster"),
         "{refused}"
     );
 }

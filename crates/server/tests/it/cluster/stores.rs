@@ -57,20 +57,20 @@ impl Stores {
         serde_json::from_str(&answer).expect("JSON")
     }
 
-    fn ended(&self, node: usize, pull: &Value) -> Value {
+    fn wait_for_end(&self, node: usize, pull: &Value) -> Value {
         let id = pull["id"].as_str().expect("an id");
         let ended = self.json(node, &format!("/v1/pulls/{id}?wait=60"));
         let logs = || self.0.logs();
         assert!(
             ended["ended_at"].is_u64(),
-            "it goes on: {ended:#}\n{}",
+            "the pull is still in progress: {ended:#}\n{}",
             logs()
         );
         ended
     }
 
     fn push(&self, node: usize, request: &Value) -> Value {
-        self.ended(node, &self.begin(node, request))
+        self.wait_for_end(node, &self.begin(node, request))
     }
 
     #[track_caller]
@@ -134,7 +134,7 @@ impl Stores {
     }
 
     /// Returns the number of keys that a node has locally.
-    fn keys_here(&self, node: usize) -> usize {
+    fn count_local_keys(&self, node: usize) -> usize {
         let here = |key: &usize| {
             let path = format!("/v1/stores/s/keys/k{key}?here=true");
             self.0.get(node, &path).0 == 200
@@ -144,15 +144,15 @@ impl Stores {
 }
 
 #[test]
-fn a_pushed_version_is_live_on_all_nodes_each_of_which_has_its_part() {
+fn a_pushed_version_is_live_on_all_nodes_and_each_has_its_part() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), version("two"));
     let pull = stores.push(0, &json!({ "source": text(first.path()) }));
     assert_eq!(pull["state"], "done", "{pull:#}\n{}", stores.0.logs());
-    let nodes = pull["nodes"].as_array().expect("they are told");
+    let nodes = pull["nodes"].as_array().expect("the pull lists its nodes");
     assert_eq!(nodes.len(), 3, "{pull:#}");
     stores.check_live(1, "one");
-    let here: Vec<usize> = (0..3).map(|node| stores.keys_here(node)).collect();
+    let here: Vec<usize> = (0..3).map(|node| stores.count_local_keys(node)).collect();
     assert!(here.iter().all(|&keys| keys > 0 && keys < KEYS), "{here:?}");
     assert!(here.iter().sum::<usize>() >= KEYS, "{here:?}");
 
@@ -168,7 +168,7 @@ fn a_pushed_version_is_live_on_all_nodes_each_of_which_has_its_part() {
 }
 
 /// Returns the keys of a complete SCAN. Calls `between` once, after the fourth page.
-fn scanned(cluster: &Cluster, pattern: &str, between: &mut dyn FnMut()) -> Vec<String> {
+fn scan_all(cluster: &Cluster, pattern: &str, between: &mut dyn FnMut()) -> Vec<String> {
     let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
     for call in 0..1_000 {
         // A cursor is valid on every node.
@@ -192,11 +192,11 @@ fn scanned(cluster: &Cluster, pattern: &str, between: &mut dyn FnMut()) -> Vec<S
             between();
         }
     }
-    panic!("the walk does not end");
+    panic!("the scan does not end");
 }
 
 impl Stores {
-    fn dumped(&self, node: usize, path: &str) -> Vec<(String, String)> {
+    fn dump(&self, node: usize, path: &str) -> Vec<(String, String)> {
         let (status, answer) = self.0.get(node, path);
         assert_eq!(status, 200, "{path}: {answer}");
         let lines = answer.lines().map(|line| {
@@ -217,7 +217,7 @@ fn all_keys() -> Vec<String> {
 }
 
 #[test]
-fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
+fn a_complete_version_is_scanned_dumped_and_compared_through_any_node() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), tempfile::tempdir().expect("a folder"));
     // The second version removes one key, adds two, changes every fifth, and has other partitions.
@@ -230,24 +230,24 @@ fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
     build_rows(second.path(), "s", rows, 7);
     stores.push_live(0, text(first.path()), 1);
     let keys = all_keys();
-    let whole: Vec<String> = keys.iter().map(|key| format!("s:{key}")).collect();
+    let expected: Vec<String> = keys.iter().map(|key| format!("s:{key}")).collect();
     let mut swap = || stores.push_live(1, text(second.path()), 2);
     // The scan continues in the version in which it began.
-    assert_eq!(scanned(&stores.0, "s:*", &mut swap), whole);
-    let ones = scanned(&stores.0, "s:k1*", &mut || {});
+    assert_eq!(scan_all(&stores.0, "s:*", &mut swap), expected);
+    let ones = scan_all(&stores.0, "s:k1*", &mut || {});
     assert!(
         ones.iter().all(|key| key.starts_with("s:k1")) && ones.len() == 111,
         "{ones:?}"
     );
     for node in 0..3 {
-        let dump = stores.dumped(node, "/v1/stores/s/dump?version=1");
+        let dump = stores.dump(node, "/v1/stores/s/dump?version=1");
         let one = |key: &String| (key.clone(), "one".to_owned());
         assert_eq!(dump, keys.iter().map(one).collect::<Vec<_>>());
         let diff = stores.json(node, "/v1/stores/s/diff?limit=70");
-        let figures =
+        let metrics =
             ["from", "to", "added", "removed", "changed", "unchanged"].map(|it| &diff[it]);
         assert_eq!(
-            figures,
+            metrics,
             [1, 2, 2, 1, 59, 240].map(Value::from).each_ref(),
             "{diff}"
         );
@@ -256,15 +256,15 @@ fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
     // If the cursor's version no longer exists anywhere, the scan fails instead of returning a result that appears
     // complete.
     let cursor = (9_u64 << 48) | 1;
-    let gone = stores.0.ask(0, &format!("SCAN {cursor} MATCH s:*"));
+    let expired = stores.0.ask(0, &format!("SCAN {cursor} MATCH s:*"));
     assert!(
-        gone.starts_with("-ERR cursor") && gone.contains("no more"),
-        "{gone}"
+        expired.starts_with("-ERR cursor") && expired.contains("no more"),
+        "{expired}"
     );
 }
 
 #[test]
-fn what_is_of_a_whole_version_says_so_when_a_part_cannot_be_had() {
+fn commands_on_a_complete_version_report_an_unavailable_part() {
     let Some(mut stores) = Stores::of(1) else {
         return;
     };
@@ -278,19 +278,22 @@ fn what_is_of_a_whole_version_says_so_when_a_part_cannot_be_had() {
     stores.0.wait_for_state(2, "down");
     let (status, diff) = stores.0.get(0, "/v1/stores/s/diff");
     assert!(
-        status == 503 && diff.contains("no node that is up should have it"),
+        status == 503 && diff.contains("no node that is up holds it"),
         "{status} {diff}"
     );
     let url = format!("http://{}/v1/stores/s/dump", stores.0.http(0));
-    let mut dump = ureq::get(url).call().expect("it begins");
-    assert!(dump.body_mut().read_to_string().is_err(), "it is cut short");
+    let mut dump = ureq::get(url).call().expect("the dump starts");
+    assert!(
+        dump.body_mut().read_to_string().is_err(),
+        "the dump must be aborted"
+    );
     let mut cursor = "0".to_owned();
     let refused = loop {
         let answer = stores
             .0
             .ask(1, &format!("SCAN {cursor} MATCH s:* COUNT 100"));
         match answer.split('|').nth(2) {
-            Some("0") => panic!("the walk ended: {answer}"),
+            Some("0") => panic!("the scan ended: {answer}"),
             Some(next) => cursor = next.to_owned(),
             None => break answer,
         }
@@ -299,7 +302,7 @@ fn what_is_of_a_whole_version_says_so_when_a_part_cannot_be_had() {
 }
 
 #[test]
-fn what_is_removed_is_removed_from_all_nodes() {
+fn removed_stores_and_versions_disappear_from_all_nodes() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), version("two"));
     stores.push_live(0, text(first.path()), 1);
@@ -307,7 +310,7 @@ fn what_is_removed_is_removed_from_all_nodes() {
     assert_eq!(
         stores.remove(1, "/v1/stores/s/versions/2"),
         409,
-        "it is live"
+        "a live version must not be removed"
     );
     assert_eq!(stores.remove(2, "/v1/stores/s/versions/1"), 204);
     for node in 0..3 {
@@ -324,7 +327,9 @@ fn what_is_removed_is_removed_from_all_nodes() {
         assert_eq!(stores.0.get(node, "/v1/stores/s").0, 404);
         assert_eq!(stores.0.ask(node, "STORE.LIST"), "*0");
         let folder = stores.0.data(node).join("stores/s");
-        stores.0.wait_for("its folder goes", || !folder.exists());
+        stores
+            .0
+            .wait_for("its folder is removed", || !folder.exists());
     }
     stores.push_live(2, text(first.path()), 1);
     stores.check_live(1, "one");
@@ -332,7 +337,7 @@ fn what_is_removed_is_removed_from_all_nodes() {
 
 /// All values of one reply are of one version, and the replies of one node never return to an older version.
 #[test]
-fn one_answer_is_of_one_version_while_versions_are_swapped() {
+fn each_reply_is_from_one_version_during_swaps() {
     let Some(stores) = Stores::of(1) else { return };
     let folders: Vec<_> = (1..=8).map(|n| version(&format!("v{n}"))).collect();
     stores.push_live(0, text(folders[0].path()), 1);
@@ -346,7 +351,7 @@ fn one_answer_is_of_one_version_while_versions_are_swapped() {
                     let (mut client, line) = (stores.0.client(node), mget());
                     let (mut last, mut seen) = (0, 0);
                     while !is_over.load(Relaxed) {
-                        let answer = client.ask(&line);
+                        let answer = client.call(&line);
                         let mut values = answer.split('|').skip(2).step_by(2);
                         let first = values.next().unwrap_or_default();
                         let is_of_one = values.filter(|it| !it.is_empty()).all(|it| it == first);
@@ -374,14 +379,14 @@ fn one_answer_is_of_one_version_while_versions_are_swapped() {
         is_over.store(true, Relaxed);
         let seen = readers
             .into_iter()
-            .map(|it| it.join().expect("it saw whole versions"));
+            .map(|it| it.join().expect("the reader saw complete versions"));
         assert!(seen.min() > Some(4), "few versions were seen");
     });
     stores.check_live(7, "v7");
 }
 
 #[test]
-fn what_is_wrong_with_a_version_is_found_before_any_node_has_it_live() {
+fn an_invalid_version_is_rejected_before_it_is_live_on_any_node() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), version("two"));
     stores.push_live(0, text(first.path()), 1);
@@ -404,12 +409,10 @@ fn what_is_wrong_with_a_version_is_found_before_any_node_has_it_live() {
         source.break_next("p00005.segment", Fault::WrongByte);
     }
     let pull = stores.push(2, &json!({ "source": source.url() }));
-    stores.check_failed(
-        &pull,
-        "SOURCE",
-        &["p00005.segment does not have the digest"],
-    );
-    let message = pull["error"]["message"].as_str().expect("it says why");
+    stores.check_failed(&pull, "SOURCE", &["p00005.segment had a digest other than"]);
+    let message = pull["error"]["message"]
+        .as_str()
+        .expect("the pull reports the reason");
     assert!(
         message.contains("n1: ") || message.contains("n2: ") || message.contains("n3: "),
         "{message}"
@@ -421,7 +424,7 @@ fn what_is_wrong_with_a_version_is_found_before_any_node_has_it_live() {
 }
 
 #[test]
-fn a_source_that_vanishes_half_way_leaves_all_nodes_on_the_version_before() {
+fn a_source_that_disappears_during_a_pull_leaves_the_previous_version_live() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), version("two"));
     stores.push_live(0, text(first.path()), 1);
@@ -438,12 +441,12 @@ fn a_source_that_vanishes_half_way_leaves_all_nodes_on_the_version_before() {
 }
 
 #[test]
-fn of_two_pushes_the_second_is_told_of_the_first() {
+fn a_second_push_is_rejected_while_the_first_is_in_progress() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), version("two"));
     let source = Source::serve(first.path());
     source.break_next("p00003.segment", Fault::Hold);
-    let begun = stores.begin(0, &json!({ "source": source.url() }));
+    let started = stores.begin(0, &json!({ "source": source.url() }));
     source.wait_for("p00003.segment", 1);
     let other = stores.push(1, &json!({ "source": text(second.path()) }));
     stores.check_failed(
@@ -451,8 +454,8 @@ fn of_two_pushes_the_second_is_told_of_the_first() {
         "CONFLICT",
         &["version 1 of store s is being pushed"],
     );
-    source.let_go();
-    let ended = stores.ended(0, &begun);
+    source.release_held();
+    let ended = stores.wait_for_end(0, &started);
     assert_eq!(ended["state"], "done", "{ended:#}");
     stores.check_live(1, "one");
 }
@@ -463,18 +466,18 @@ fn a_push_that_is_cancelled_is_cancelled_on_all_nodes() {
     let folder = version("one");
     let source = Source::serve(folder.path());
     source.break_next("p00003.segment", Fault::Hold);
-    let begun = stores.begin(0, &json!({ "source": source.url() }));
+    let started = stores.begin(0, &json!({ "source": source.url() }));
     source.wait_for("p00003.segment", 1);
-    let id = begun["id"].as_str().expect("an id");
+    let id = started["id"].as_str().expect("an id");
     assert_eq!(stores.remove(0, &format!("/v1/pulls/{id}")), 200);
-    assert_eq!(stores.ended(0, &begun)["state"], "cancelled");
-    source.let_go();
+    assert_eq!(stores.wait_for_end(0, &started)["state"], "cancelled");
+    source.release_held();
     stores.push_live(2, text(folder.path()), 2);
     stores.check_live(2, "one");
 }
 
 #[test]
-fn a_push_whose_asker_is_gone_is_given_up_by_anybody() {
+fn any_node_can_cancel_a_push_whose_coordinator_died() {
     let Some(mut stores) = Stores::of(2) else {
         return;
     };
@@ -491,7 +494,7 @@ fn a_push_whose_asker_is_gone_is_given_up_by_anybody() {
     let ask = json!({"action": "abort_push", "store": "s"});
     let (status, answer) = stores.0.post(1, "/v1/cluster/asks", &ask);
     assert_eq!(status, 200, "{answer}");
-    source.let_go();
+    source.release_held();
     stores.push_live(1, text(folder.path()), 2);
     stores.check_live(2, "one");
     let (_, answer) = stores.0.post(0, "/v1/cluster/asks", &ask);
@@ -502,7 +505,7 @@ fn a_push_whose_asker_is_gone_is_given_up_by_anybody() {
 }
 
 #[test]
-fn a_node_that_is_killed_during_a_pull_goes_on_with_it_when_it_is_back() {
+fn a_node_killed_during_a_pull_resumes_it_after_a_restart() {
     let Some(mut stores) = Stores::of(1) else {
         return;
     };
@@ -511,26 +514,26 @@ fn a_node_that_is_killed_during_a_pull_goes_on_with_it_when_it_is_back() {
     for partition in 0..PARTITIONS {
         source.break_next(&format!("p{partition:05}.segment"), Fault::Hold);
     }
-    let begun = stores.begin(0, &json!({ "source": source.url() }));
+    let started = stores.begin(0, &json!({ "source": source.url() }));
     stores.0.wait_for("a node pulls", || {
         let (_, status) = stores.0.get(1, "/v1/stores/s");
         status.contains("pulling")
     });
     stores.0.kill(2);
     stores.0.restart(2);
-    let id = begun["id"].as_str().expect("an id");
-    stores.0.wait_for("all have it", || {
-        source.let_go();
+    let id = started["id"].as_str().expect("an id");
+    stores.0.wait_for("all nodes have the version", || {
+        source.release_held();
         !stores.json(0, &format!("/v1/pulls/{id}"))["ended_at"].is_null()
     });
-    let ended = stores.ended(0, &begun);
+    let ended = stores.wait_for_end(0, &started);
     assert_eq!(ended["state"], "done", "{ended:#}\n{}", stores.0.logs());
     stores.0.wait_until_served();
     stores.check_live(1, "one");
 }
 
 #[test]
-fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
+fn a_returning_node_fetches_missed_versions_from_other_nodes() {
     let Some(mut stores) = Stores::of(2) else {
         return;
     };
@@ -540,7 +543,7 @@ fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
     // The replicas serve the reads before the node has been declared down.
     stores.check_mget(0, "one");
     stores.check_mget(1, "one");
-    stores.0.wait_for("the others know of it", || {
+    stores.0.wait_for("the other nodes list the version", || {
         stores.0.ask(0, "CLUSTER NODES").contains("fail")
     });
     let request = json!({ "source": text(second.path()), "allow_missing_replicas": 1 });
@@ -552,14 +555,14 @@ fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
     stores.0.restart(2);
     stores.0.wait_until_served();
     stores.0.wait_for("the node has some of the version", || {
-        stores.keys_here(2) > 0
+        stores.count_local_keys(2) > 0
     });
     stores.check_live(2, "two");
 }
 
 /// No reply lacks values while partitions move to the new node.
 #[test]
-fn a_node_that_joins_pulls_its_partitions_from_those_that_have_them() {
+fn a_joining_node_pulls_its_partitions_from_other_nodes() {
     let Some(mut stores) = Stores::of(1) else {
         return;
     };
@@ -570,9 +573,9 @@ fn a_node_that_joins_pulls_its_partitions_from_those_that_have_them() {
     stores.0.restart(node);
     stores
         .0
-        .wait_for("it has some of its share, and then more", || {
+        .wait_for("the joining node has its share of the version", || {
             (0..3).for_each(|node| stores.check_mget(node, "one"));
-            stores.keys_here(node) > KEYS / 10
+            stores.count_local_keys(node) > KEYS / 10
         });
     stores.check_live(1, "one");
     stores.push_live(node, text(second.path()), 2);
@@ -583,7 +586,7 @@ fn a_node_that_joins_pulls_its_partitions_from_those_that_have_them() {
 fn a_full_disk_on_one_node_fails_the_push_everywhere() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 24) else {
-        return larder_testing::cannot("mount a small file system (it takes root)");
+        return larder_testing::report_unsupported("mount a small file system (it takes root)");
     };
     let options = Options::new(3).set_on(1, "server.data", disk.0.join("data").display());
     let Some(stores) = options.start().map(Stores) else {
@@ -637,7 +640,7 @@ fn profiled(center: usize) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_shift_is_refused_by_the_node_that_is_asked_and_no_node_pulls() {
+fn the_first_node_rejects_a_distribution_shift_before_any_node_pulls() {
     let Some(stores) = Stores::of(2) else { return };
     let (first, moved) = (profiled(0), profiled(10 * KEYS));
     stores.push_live(0, text(first.path()), 1);
@@ -673,7 +676,7 @@ fn a_shift_is_refused_by_the_node_that_is_asked_and_no_node_pulls() {
 
 /// Each node runs the program on its part of the version, and the rejection of one node suffices.
 #[test]
-fn a_program_that_refuses_on_a_node_keeps_the_version_from_all() {
+fn a_gate_program_that_rejects_on_one_node_keeps_the_version_off_all_nodes() {
     let folder = tempfile::tempdir().expect("a folder");
     let veto = folder.path().join("veto");
     let script = format!("/bin/sh,-c,test ! -e {}", text(&veto));

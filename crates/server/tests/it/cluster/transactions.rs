@@ -5,8 +5,8 @@ use larder_types::{SLOTS, slot_of};
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
-use super::late::placed;
 use super::rows::wait_until_settled;
+use super::stale_maps::find_slot_entry;
 use crate::resp::{Client, request};
 
 fn status(cluster: &Cluster, node: usize) -> Value {
@@ -17,12 +17,13 @@ fn status(cluster: &Cluster, node: usize) -> Value {
 /// Returns a column whose rows are on this core of a node with two cores.
 fn column(cluster: &Cluster, node: usize, core: u16) -> String {
     let status = status(cluster, node);
-    let is_its = |column: &String| {
+    let is_owned = |column: &String| {
         let slot = slot_of(column.as_bytes());
-        slot / (SLOTS / 2) == core && placed(&status, column)["owner"] == cluster.name(node)
+        slot / (SLOTS / 2) == core
+            && find_slot_entry(&status, column)["owner"] == cluster.name(node)
     };
     let mut columns = (0..).map(|number| format!("c{number}"));
-    columns.find(is_its).expect("one of them")
+    columns.find(is_owned).expect("a matching column")
 }
 
 /// Creates a join whose source and output are on different cores.
@@ -60,7 +61,7 @@ fn exec(client: &mut Client, commands: &[&[&str]]) -> Option<String> {
 }
 
 #[test]
-fn a_transaction_reads_what_joins_compute_of_its_own_writes() {
+fn a_transaction_reads_join_outputs_of_its_own_writes() {
     let options = Options::new(3).set("tables.replicas", 2);
     let Some(cluster) = options.set("server.threads", 2).start() else {
         return;
@@ -105,10 +106,10 @@ fn check_output_waits_for_the_replica(reads_at_owner: bool) {
     wait_until_settled(&cluster);
     let thing = column(&cluster, 0, 0);
     let copies = || {
-        let in_sync = placed(&status(&cluster, 0), &thing)["in_sync"].clone();
+        let in_sync = find_slot_entry(&status(&cluster, 0), &thing)["in_sync"].clone();
         let names = in_sync.as_array().expect("a list").iter();
         names
-            .map(|name| cluster.named(name.as_str().expect("a name")))
+            .map(|name| cluster.index_of(name.as_str().expect("a name")))
             .collect::<Vec<usize>>()
     };
     let replica = copies().into_iter().find(|node| *node != 0);
@@ -119,13 +120,15 @@ fn check_output_waits_for_the_replica(reads_at_owner: bool) {
     let mut at_reader = cluster.client(reader);
     at_reader.check(&get, "$-1");
 
-    cluster.stop(replica);
+    cluster.suspend(replica);
     let mut writer = cluster.client(0);
     let (base, unchanged) = (format!("vote|{thing}|{voter}"), format!("t|{other}|k"));
     send_exec(&mut writer, &[&["SET", &base, "x"], &["GET", &unchanged]]);
-    cluster.wait_for("the output shows the row", || at_reader.ask(&get) == "$1|x");
+    cluster.wait_for("the output shows the row", || {
+        at_reader.call(&get) == "$1|x"
+    });
     let copies = copies();
-    cluster.cont(replica);
+    cluster.resume(replica);
     assert!(
         !copies.contains(&replica),
         "the output shows the row while the owner waits for {replica}: {copies:?}\n{}",
@@ -136,19 +139,19 @@ fn check_output_waits_for_the_replica(reads_at_owner: bool) {
 }
 
 #[test]
-fn outputs_on_other_nodes_show_a_transaction_when_replicas_have_it() {
+fn outputs_on_other_nodes_include_a_transaction_once_it_is_replicated() {
     check_output_waits_for_the_replica(false);
 }
 
 #[test]
-fn outputs_on_other_cores_show_a_transaction_when_replicas_have_it() {
+fn outputs_on_other_cores_include_a_transaction_once_it_is_replicated() {
     check_output_waits_for_the_replica(true);
 }
 
 /// Reads are rejected as soon as the map shows that no node has the rows. They do not wait for a node that cannot
 /// answer.
 #[test]
-fn outputs_of_rows_that_nobody_has_are_refused_at_once() {
+fn outputs_of_unowned_rows_are_rejected_immediately() {
     let Some(mut cluster) = Cluster::start(3, &[("server.threads", "2")]) else {
         return;
     };
@@ -163,7 +166,7 @@ fn outputs_of_rows_that_nobody_has_are_refused_at_once() {
     cluster.kill(2);
     cluster.wait_until_down(1, 2);
     let mut refused = 0;
-    cluster.wait_for("all are refused", || {
+    cluster.wait_for("all reads are rejected", || {
         let reply = cluster.ask(1, &format!("GET {output}"));
         assert!(reply.starts_with("-CLUSTERDOWN "), "{reply}");
         refused += 1;
@@ -172,7 +175,7 @@ fn outputs_of_rows_that_nobody_has_are_refused_at_once() {
 }
 
 #[test]
-fn transactions_end_while_their_slots_move_and_read_nothing_old() {
+fn transactions_complete_while_their_slots_move_and_read_nothing_stale() {
     let options = Options::new(3).set("tables.replicas", 2);
     let Some(cluster) = options.set("server.threads", 2).start() else {
         return;
@@ -212,7 +215,7 @@ fn transactions_end_while_their_slots_move_and_read_nothing_old() {
         // The map is checked rarely, so that most transactions run during the moves.
         number > 20 && number % 10 == 0 && {
             let status = status(&cluster, 1);
-            let owner = |column: &str| placed(&status, column)["owner"].clone();
+            let owner = |column: &str| find_slot_entry(&status, column)["owner"].clone();
             let has_moved = |column: &&String| owner(column) != cluster.name(0);
             [&first, &second].iter().all(has_moved)
         }

@@ -30,7 +30,7 @@ pub const ALL: [Client; 3] = [
         name: "jedis",
         command: || {
             let mut java = Command::new("java");
-            java.arg("-cp").arg(installed()?.join("java/*"));
+            java.arg("-cp").arg(clients_folder()?.join("java/*"));
             java.arg(program("Cluster.java"));
             Some(java)
         },
@@ -39,7 +39,7 @@ pub const ALL: [Client; 3] = [
         name: "ioredis",
         command: || {
             let mut node = Command::new("node");
-            node.env("NODE_PATH", installed()?.join("node_modules"));
+            node.env("NODE_PATH", clients_folder()?.join("node_modules"));
             node.arg(program("cluster.js"));
             Some(node)
         },
@@ -51,7 +51,7 @@ fn program(name: &str) -> PathBuf {
     here.join("tests/it/cluster_clients").join(name)
 }
 
-fn installed() -> Option<PathBuf> {
+fn clients_folder() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let clients = here.join("../../.cluster-clients");
     clients.join("installed.txt").is_file().then_some(clients)
@@ -61,7 +61,7 @@ fn installed() -> Option<PathBuf> {
 pub struct Running {
     pub name: &'static str,
     child: Child,
-    said: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Client {
@@ -69,18 +69,18 @@ impl Client {
     /// installed.
     pub fn start(&self, address: &str) -> Option<Running> {
         let Some(mut command) = (self.command)() else {
-            larder_testing::missing(self.name);
+            larder_testing::report_missing(self.name);
             return None;
         };
         command.arg(address).stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let said = BufReader::new(child.stdout.take().expect("piped"));
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
         Some(Running {
             name: self.name,
             child,
-            said,
+            stdout,
         })
     }
 }
@@ -89,17 +89,17 @@ impl Running {
     /// Runs the program's work once more and checks that it succeeds. `when` describes the situation for the failure
     /// message.
     #[track_caller]
-    pub fn is_content(&mut self, when: &str) {
+    pub fn check_run(&mut self, when: &str) {
         // If the program has exited, the missing output below reveals it.
         let _ = self.child.stdin.as_mut().expect("piped").write_all(b"\n");
-        let mut told = String::new();
-        self.said.read_line(&mut told).expect("text");
-        if told.trim() != "content" {
+        let mut reply = String::new();
+        self.stdout.read_line(&mut reply).expect("text");
+        if reply.trim() != "content" {
             let _ = self.child.kill();
-            let mut wrong = String::new();
+            let mut error_text = String::new();
             let errors = self.child.stderr.as_mut().expect("piped");
-            errors.read_to_string(&mut wrong).expect("text");
-            panic!("{}, {when}: {told}{wrong}", self.name);
+            errors.read_to_string(&mut error_text).expect("text");
+            panic!("{}, {when}: {reply}{error_text}", self.name);
         }
     }
 }
@@ -112,7 +112,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn clients_of_a_cluster_are_content_with_one_node() {
+fn cluster_clients_work_with_one_node() {
     let server = server_with(|config| {
         config.server.threads = 2;
         config.cluster.mode = ClusterMode::One;
@@ -120,7 +120,7 @@ fn clients_of_a_cluster_are_content_with_one_node() {
     let address = server.server().resp_addr().to_string();
     for client in ALL {
         if let Some(mut client) = client.start(&address) {
-            client.is_content("at first");
+            client.check_run("at first");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! OBJ.CHANGE: the conditional and atomic operations of HyperDex, with the cases of its own tests.
 
 use super::check_sized;
-use crate::redis_words::servers;
+use crate::redis_compatibility::servers;
 use crate::resp::{Client, request};
 
 #[test]
-fn an_object_is_put_if_a_condition_is_met() {
+fn an_object_is_put_if_its_precondition_is_met() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_sized(
@@ -49,8 +49,8 @@ fn an_object_is_put_if_a_condition_is_met() {
         assert_eq!(put("@age:[30 30] @city:{rome}", "31"), ":1");
         assert_eq!(put("@age:[30 30] @city:{rome}", "32"), ":0");
         assert_eq!(put("-@city:{paris}", "33"), ":1");
-        assert!(put("@age:[31", "1").starts_with("-ERR the query of IF: "));
-        assert!(put("@none:{x}", "1").starts_with("-ERR the query of IF: "));
+        assert!(put("@age:[31", "1").starts_with("-ERR the query of IF is invalid: "));
+        assert!(put("@none:{x}", "1").starts_with("-ERR the query of IF is invalid: "));
         client.check("HGET p:1 age", "$2|33");
         client.check(r#"JSON.SET d:1 $ {"age":30}"#, "+OK");
         let words = [
@@ -77,7 +77,7 @@ fn an_object_is_put_if_a_condition_is_met() {
 }
 
 #[test]
-fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
+fn numbers_texts_lists_sets_and_maps_are_changed_atomically() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_sized(
@@ -121,7 +121,7 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
                 // If one of several changes fails, none is applied.
                 (
                     "OBJ.CHANGE o:1 DO ADD n 1 PUT new x ADD text 1",
-                    "-ERR field \"text\" is no number: nothing was changed",
+                    "-ERR field \"text\" is not a number: nothing was changed",
                 ),
                 (
                     "OBJ.CHANGE o:1 DO ADD n 1 DIV n 0",
@@ -145,7 +145,7 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
                 ("JSON.GET d:1", r#"$?|{"list":[1],"c":{"x":1},"z":{"b":3}}"#),
                 (
                     "OBJ.CHANGE d:1 DO ADD $..b 2",
-                    "-ERR path $..b: it may mean several values; nothing was changed",
+                    "-ERR path $..b: it may select several values; nothing was changed",
                 ),
                 (
                     "OBJ.CHANGE d:1 AS HASH DO PUT f v",
@@ -156,14 +156,17 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
             ],
         );
         client.check("JSON.GET d:1 .z.b", "$1|3");
-        for (line, told) in [
-            ("OBJ.CHANGE o:1 DO ADD n", "-ERR ADD lacks an argument"),
+        for (line, response) in [
+            ("OBJ.CHANGE o:1 DO ADD n", "-ERR ADD is missing an argument"),
             (
                 "OBJ.CHANGE o:1 DO POP n 1",
-                "-ERR 'POP' is no change (argument 3)",
+                "-ERR 'POP' is not a change (argument 3)",
             ),
             ("OBJ.CHANGE o:1 ADD n 1", "-ERR write OBJ.CHANGE key "),
-            ("OBJ.CHANGE o:1 IF x DO ADD n 1", "-ERR the SCHEMA of IF: "),
+            (
+                "OBJ.CHANGE o:1 IF x DO ADD n 1",
+                "-ERR the SCHEMA of IF is invalid: ",
+            ),
             (
                 "OBJ.CHANGE o:1 IF x SCHEMA y TAG",
                 "-ERR write OBJ.CHANGE key ",
@@ -174,22 +177,25 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
             ),
             (
                 "OBJ.CHANGE o:1 DO SUNION n 1",
-                "-ERR a set is written as a JSON array",
+                "-ERR a set must be a JSON array",
             ),
         ] {
-            let reply = client.ask(line);
-            assert!(reply.starts_with(told), "{line}: {reply}");
+            let reply = client.call(line);
+            assert!(reply.starts_with(response), "{line}: {reply}");
         }
         let mut words = vec!["OBJ.CHANGE", "o:1", "DO"];
         (0..200).for_each(|_| words.extend(["ADD", "n", "1"]));
         client.send(&request(&words));
-        assert_eq!(client.reply(), "-ERR at most 128 changes are made at once");
+        assert_eq!(
+            client.reply(),
+            "-ERR a command can make at most 128 changes"
+        );
     }
 }
 
 /// A client that does not know whether a request arrived can send it again.
 #[test]
-fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
+fn a_change_with_an_id_is_applied_once() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_sized(
@@ -236,7 +242,7 @@ fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
                 // A rejected change does not store its id.
                 (
                     "OBJ.CHANGE h:1 ONCE last w20 DO ADD sold x",
-                    "-ERR field \"sold\" is no number: nothing was changed",
+                    "-ERR field \"sold\" is not a number: nothing was changed",
                 ),
                 ("HGET h:1 last", "$3|w18"),
                 (
@@ -246,11 +252,11 @@ fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
                 ("EXISTS h:3", ":0"),
                 (
                     "OBJ.CHANGE h:1 ONCE last w20 DO DELETE",
-                    "-ERR ONCE leaves its id in the object, and DELETE leaves none: deleted twice is deleted once",
+                    "-ERR ONCE cannot be combined with DELETE: ONCE stores its id in the object, which DELETE removes",
                 ),
             ],
         );
-        let told = client.ask("OBJ.CHANGE h:1 ONCE last DO ADD n 1");
-        assert!(told.starts_with("-ERR write OBJ.CHANGE key"), "{told}");
+        let reply = client.call("OBJ.CHANGE h:1 ONCE last DO ADD n 1");
+        assert!(reply.starts_with("-ERR write OBJ.CHANGE key"), "{reply}");
     }
 }

@@ -4,7 +4,7 @@
 use larder_protocol::config::Fsync;
 
 use super::check_sized;
-use crate::redis_words::servers;
+use crate::redis_compatibility::servers;
 use crate::resp::{Client, request};
 use crate::support::TestServer;
 
@@ -57,7 +57,7 @@ fn documents_are_set_read_and_removed() {
                 ),
                 (
                     "JSON.SET d:1 $ {",
-                    "-ERR this is no JSON: EOF while parsing an object at line 1 column 1 (column 1)",
+                    "-ERR this is not valid JSON: EOF while parsing an object at line 1 column 1 (column 1)",
                 ),
                 ("JSON.MERGE d:1 $.b {\"a\":null,\"c\":1}", "+OK"),
                 ("JSON.GET d:1 $.b", r#"$?|[{"c":1}]"#),
@@ -88,7 +88,7 @@ fn documents_are_set_read_and_removed() {
 }
 
 #[test]
-fn values_in_documents_are_changed_where_paths_lead() {
+fn values_at_paths_of_documents_are_changed() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_sized(
@@ -116,7 +116,7 @@ fn values_in_documents_are_changed_where_paths_lead() {
                 ("JSON.STRAPPEND d:1 .s \"e\"", ":5"),
                 (
                     "JSON.STRAPPEND d:1 .s 5",
-                    "-ERR the value is no JSON string: it stands in quotes",
+                    "-ERR the value is not a JSON string: enclose it in quotes",
                 ),
                 ("JSON.STRLEN d:1 $..s", "*2|:5|$-1"),
                 ("JSON.STRLEN d:1 .s", ":5"),
@@ -159,7 +159,7 @@ fn values_in_documents_are_changed_where_paths_lead() {
 
 /// Several documents are set atomically, even if they are on several cores.
 #[test]
-fn several_documents_are_set_and_read_at_once() {
+fn several_documents_are_set_and_read_in_one_command() {
     for server in servers() {
         let mut client = Client::connect(&server);
         let keys: Vec<String> = (0..12).map(|at| format!("d:{at}")).collect();
@@ -204,14 +204,17 @@ fn several_documents_are_set_and_read_at_once() {
 
 /// Requests that would take a core long, or much memory, are rejected before they are executed.
 #[test]
-fn paths_and_values_without_end_are_refused() {
+fn excessively_deep_paths_and_values_are_rejected() {
     for server in servers() {
         let mut client = Client::connect(&server);
         let deep = format!("{}{}", "[".repeat(120), "]".repeat(120));
         client.send(&request(&["JSON.SET", "d:1", "$", &deep]));
         assert_eq!(client.reply(), "+OK");
-        let told = client.ask("JSON.GET d:1 $..*..*..*..*..*");
-        assert!(told.contains("means too many values"), "{told}");
+        let reply = client.call("JSON.GET d:1 $..*..*..*..*..*");
+        assert!(
+            reply.contains("selects or visits too many values"),
+            "{reply}"
+        );
         let path = format!("$[0{}]", ",0".repeat(8)) + &format!("[0{}]", ",0".repeat(8)).repeat(20);
         for command in [
             "JSON.GET",
@@ -220,8 +223,11 @@ fn paths_and_values_without_end_are_refused() {
             "JSON.CLEAR",
             "JSON.ARRLEN",
         ] {
-            let told = client.ask(&format!("{command} d:1 {path}"));
-            assert!(told.contains("means too many values"), "{command}: {told}");
+            let reply = client.call(&format!("{command} d:1 {path}"));
+            assert!(
+                reply.contains("selects or visits too many values"),
+                "{command}: {reply}"
+            );
         }
         let wide = format!("[{}]", ["[]"; 5000].join(","));
         client.send(&request(&["JSON.SET", "d:2", "$", &wide]));
@@ -233,12 +239,12 @@ fn paths_and_values_without_end_are_refused() {
             &["JSON.ARRINSERT", "d:2", "$[*]", "0", &value],
         ] {
             client.send(&request(words));
-            let told = client.reply();
-            assert!(told.contains("bytes that an object may have"), "{told}");
+            let reply = client.reply();
+            assert!(reply.contains("the maximum size of an object"), "{reply}");
         }
         let huge = format!("\"{}\"", "x".repeat(5 << 20));
         client.send(&request(&["JSON.SET", "d:3", "$", &huge]));
-        assert!(client.reply().contains("bytes that an object may have"));
+        assert!(client.reply().contains("the maximum size of an object"));
         client.send(&request(&["HSET", "h:1", "f", &huge]));
         assert!(client.reply().contains("nothing was changed"));
         client.check("EXISTS d:3 h:1", ":0");
@@ -247,7 +253,7 @@ fn paths_and_values_without_end_are_refused() {
 }
 
 #[test]
-fn documents_are_there_after_a_restart() {
+fn documents_survive_a_restart() {
     let mut server = TestServer::with(|config| config.tables.fsync = Fsync::No);
     let mut client = Client::connect(&server);
     client.check(
@@ -255,8 +261,8 @@ fn documents_are_there_after_a_restart() {
         "+OK",
     );
     check_sized(&mut client, &[("JSON.NUMINCRBY d:1 $.b 1", "$?|[2]")]);
-    let before = client.ask("JSON.GET d:1");
+    let before = client.call("JSON.GET d:1");
     server.restart(|_| {});
     let mut client = Client::connect(&server);
-    assert_eq!(client.ask("JSON.GET d:1"), before);
+    assert_eq!(client.call("JSON.GET d:1"), before);
 }

@@ -2,12 +2,12 @@
 
 use larder_protocol::config::Fsync;
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, request};
 use crate::support::TestServer;
 
 #[test]
-fn fields_go_at_their_times_as_redis_has_it() {
+fn expiry_of_fields_matches_redis() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -81,13 +81,13 @@ fn fields_go_at_their_times_as_redis_has_it() {
 
 /// No command sees an expired field, and a hash disappears with its last field.
 #[test]
-fn a_field_whose_time_has_come_is_not_seen() {
+fn expired_fields_are_invisible() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.check("HSET h|1 a 1 b 2", ":2");
         client.check("EXPIRE h|1 100", ":1");
         client.check("HPEXPIRE h|1 1 FIELDS 1 a", "*1|:1");
-        while client.ask("HEXISTS h|1 a") != ":0" {}
+        while client.call("HEXISTS h|1 a") != ":0" {}
         check_all(
             &mut client,
             &[
@@ -102,7 +102,7 @@ fn a_field_whose_time_has_come_is_not_seen() {
                 ("HPEXPIRE h|1 1 FIELDS 2 a b", "*2|:1|:1"),
             ],
         );
-        while client.ask("EXISTS h|1") != ":0" {}
+        while client.call("EXISTS h|1") != ":0" {}
         check_all(
             &mut client,
             &[
@@ -122,12 +122,12 @@ fn a_field_whose_time_has_come_is_not_seen() {
             client.send(&request(&words));
             client.reply();
         }
-        while client.ask("RANGECOUNT none| none}") == ":0" && client.ask("KEYS late|*") != "*0" {}
+        while client.call("RANGECOUNT none| none}") == ":0" && client.call("KEYS late|*") != "*0" {}
     }
 }
 
 #[test]
-fn times_of_fields_are_kept_over_a_restart() {
+fn expiry_times_of_fields_survive_a_restart() {
     for threads in [1, 2] {
         let mut server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -153,14 +153,14 @@ fn times_of_fields_are_kept_over_a_restart() {
                 ("HPEXPIREAT h|1 1 FIELDS 1 a", "*1|:2"),
             ],
         );
-        while client.ask("EXISTS h|2") != ":0" {}
+        while client.call("EXISTS h|2") != ":0" {}
         client.check("DBSIZE", ":1");
     }
 }
 
 /// These are more fields than are looked up one by one.
 #[test]
-fn hsetex_of_many_fields_keeps_their_times_or_sets_them() {
+fn hsetex_keeps_or_sets_the_expiry_times_of_many_fields() {
     for server in servers() {
         let mut client = Client::connect(&server);
         let all: Vec<String> = (0..20).map(|n| format!("f{n} v{n}")).collect();

@@ -1,7 +1,7 @@
 //! FT.CHANGE, which applies a change to all objects that match a query (HyperDex's group operations), and DO DELETE
 //! of one object.
 
-use crate::redis_words::servers;
+use crate::redis_compatibility::servers;
 use crate::resp::{Client, request};
 
 /// Creates a space with `count` hotels, each with its number.
@@ -17,7 +17,7 @@ fn hotels(client: &mut Client, count: usize) {
 }
 
 #[test]
-fn objects_that_the_index_does_not_have_yet_are_changed_and_removed() {
+fn objects_that_are_not_indexed_yet_are_changed_and_removed() {
     for server in servers() {
         let client = &mut Client::connect(&server);
         let (count, of_rome) = (20_000, 10_000);
@@ -28,7 +28,7 @@ fn objects_that_the_index_does_not_have_yet_are_changed_and_removed() {
                 words.split(' ').map(str::to_owned).collect()
             })
             .collect();
-        crate::spaces::ask_all(client, &puts);
+        crate::spaces::call_all(client, &puts);
         let create = "FT.CREATE hotels ON HASH PREFIX 1 hotel: SCHEMA city TAG";
         let in_rome = format!(":{of_rome}");
         // The commands are pipelined, so that each follows immediately on the previous one.
@@ -51,7 +51,7 @@ fn objects_that_the_index_does_not_have_yet_are_changed_and_removed() {
 }
 
 #[test]
-fn all_objects_that_match_are_changed_once_and_counted() {
+fn all_matching_objects_are_changed_once_and_counted() {
     for server in servers() {
         let client = &mut Client::connect(&server);
         hotels(client, 600);
@@ -63,7 +63,7 @@ fn all_objects_that_match_are_changed_once_and_counted() {
         client.check("FT.CHANGE hotels @city:{rome} DO PUT city oslo", ":300");
         client.check("FT.CHANGE hotels @city:{rome} DO PUT city bern", ":0");
         assert_eq!(
-            client.ask_words(&[
+            client.call_words(&[
                 "FT.SEARCH",
                 "hotels",
                 "@n:[1000 1600] @city:{oslo}",
@@ -90,11 +90,11 @@ fn all_objects_that_match_are_changed_once_and_counted() {
             "n",
             "2",
         ];
-        assert_eq!(client.ask_words(&words), ":3");
+        assert_eq!(client.call_words(&words), ":3");
         client.check("HGET hotel:9 n", "$2|18");
         let words = ["FT.CHANGE", "hotels", "@city:{paris}", "DO", "DELETE"];
-        assert_eq!(client.ask_words(&words), ":300");
-        assert_eq!(client.ask_words(&words), ":0");
+        assert_eq!(client.call_words(&words), ":300");
+        assert_eq!(client.call_words(&words), ":0");
         client.check("EXISTS hotel:1 hotel:2", ":1");
         client.check("FT.CHANGE hotels * DO DELETE", ":300");
         client.check("FT.SEARCH hotels * LIMIT 0 0", "*1|:0");
@@ -102,14 +102,14 @@ fn all_objects_that_match_are_changed_once_and_counted() {
 }
 
 #[test]
-fn what_refuses_a_change_stays_and_the_rest_is_changed() {
+fn objects_that_reject_a_change_stay_unchanged_and_the_others_are_changed() {
     for server in servers() {
         let client = &mut Client::connect(&server);
         hotels(client, 10);
         client.check("HSET hotel:3 tally many", ":1");
         client.check(
             "FT.CHANGE hotels * DO ADD tally 1 PUT seen yes",
-            "-ERR 9 objects were changed, and 1 were not, the first hotel:3: field \"tally\" is no number: nothing was changed",
+            "-ERR 9 objects were changed and 1 were not; the first error is hotel:3: field \"tally\" is not a number: nothing was changed",
         );
         client.check("HMGET hotel:3 tally seen", "*2|$4|many|$-1");
         client.check("HMGET hotel:4 tally seen", "*2|$1|1|$3|yes");
@@ -117,7 +117,7 @@ fn what_refuses_a_change_stays_and_the_rest_is_changed() {
 }
 
 #[test]
-fn a_group_change_that_means_nothing_changes_nothing() {
+fn an_invalid_group_change_changes_nothing() {
     for server in servers() {
         let client = &mut Client::connect(&server);
         hotels(client, 3);
@@ -128,15 +128,15 @@ fn a_group_change_that_means_nothing_changes_nothing() {
             ),
             (
                 &["FT.CHANGE", "hotels", "*", "DO", "ADD", "n"],
-                "ADD lacks an argument",
+                "ADD is missing an argument",
             ),
             (
                 &["FT.CHANGE", "hotels", "*", "DO", "DELETE", "n"],
-                "DELETE stands alone",
+                "DELETE must be the only word after DO",
             ),
             (
                 &["FT.CHANGE", "hotels", "*", "DO", "JUMP", "n", "1"],
-                "'JUMP' is no change",
+                "'JUMP' is not a change",
             ),
             (
                 &[
@@ -180,10 +180,10 @@ fn a_group_change_that_means_nothing_changes_nothing() {
                 "wrong number of arguments",
             ),
         ] {
-            let told = client.ask_words(words);
+            let reply = client.call_words(words);
             assert!(
-                told.starts_with('-') && told.contains(why),
-                "{words:?}: {told}"
+                reply.starts_with('-') && reply.contains(why),
+                "{words:?}: {reply}"
             );
         }
         client.check("FT.SEARCH hotels * LIMIT 0 0", "*1|:3");
@@ -214,12 +214,12 @@ fn documents_are_changed_by_a_query() {
             "n",
             "NUMERIC",
         ];
-        assert_eq!(client.ask_words(&create), "+OK");
+        assert_eq!(client.call_words(&create), "+OK");
         for number in 0..5 {
             client.check(&format!("JSON.SET doc{number} $ {{\"n\":{number}}}"), "+OK");
         }
         assert_eq!(
-            client.ask_words(&[
+            client.call_words(&[
                 "FT.CHANGE",
                 "docs",
                 "@n>=2",
@@ -246,7 +246,7 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
         hotels(client, 3);
         client.check("HSET inn:1 n 1 city rome", ":2");
         client.check("JSON.SET hotel:doc $ {\"n\":1}", "+OK");
-        for (key, query, told) in [
+        for (key, query, reply) in [
             ("hotel:1", "@n:[7 9]", ":0"),
             ("hotel:1", "@n:[1 1]", ":1"),
             ("hotel:1", "@n:[1 1]", ":0"),
@@ -264,7 +264,7 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
                 "DO",
                 "DELETE",
             ];
-            assert_eq!(client.ask_words(&words), told, "{key} {query}");
+            assert_eq!(client.call_words(&words), reply, "{key} {query}");
         }
         client.check("OBJ.CHANGE inn:1 DO DELETE", ":1");
         client.check("OBJ.CHANGE inn:1 DO DELETE", ":0");
@@ -275,7 +275,7 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
 
 /// A change of a group with an id is not applied again to objects that were already changed with this id.
 #[test]
-fn a_group_that_is_changed_with_an_id_is_changed_once() {
+fn a_group_change_with_an_id_is_applied_once() {
     for server in servers() {
         let client = &mut Client::connect(&server);
         hotels(client, 600);
@@ -294,7 +294,7 @@ fn a_group_that_is_changed_with_an_id_is_changed_once() {
         );
         client.check("FT.SEARCH hotels @n:[2000,2999] LIMIT 0 0", "*1|:300");
         client.check("HMGET hotel:4 n raise", "*2|$4|2004|$4|june");
-        let told = client.ask("FT.CHANGE hotels @city:{rome} ONCE raise DO ADD n 1");
-        assert!(told.starts_with("-"), "{told}");
+        let reply = client.call("FT.CHANGE hotels @city:{rome} ONCE raise DO ADD n 1");
+        assert!(reply.starts_with("-"), "{reply}");
     }
 }

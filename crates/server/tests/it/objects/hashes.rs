@@ -1,10 +1,10 @@
 //! The HSET family, with the results that Redis's own tests expect, on one serving thread and on several.
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, request};
 
 #[test]
-fn fields_are_set_read_and_removed_as_redis_does_it() {
+fn setting_reading_and_removing_fields_matches_redis() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -80,7 +80,7 @@ fn fields_are_set_read_and_removed_as_redis_does_it() {
 }
 
 #[test]
-fn hashes_are_scanned_and_drawn_from() {
+fn hashes_support_hscan_and_hrandfield() {
     for server in servers() {
         let mut client = Client::connect(&server);
         let fields: Vec<String> = (0..300).map(|at| format!("f{at}")).collect();
@@ -97,7 +97,7 @@ fn hashes_are_scanned_and_drawn_from() {
         client.check("HSCAN h|1 x", "-ERR invalid cursor");
         client.check("HSCAN h|1 0 COUNT 0", "-ERR syntax error");
         client.check("HSCAN h|1 0 COUNT", "-ERR syntax error");
-        let all = client.ask("HRANDFIELD h|1 1000");
+        let all = client.call("HRANDFIELD h|1 1000");
         assert!(all.starts_with("*300|"), "{all}");
         for field in &fields {
             assert!(
@@ -105,13 +105,13 @@ fn hashes_are_scanned_and_drawn_from() {
                 "{field}"
             );
         }
-        assert!(client.ask("HRANDFIELD h|1 -400").starts_with("*400|"));
+        assert!(client.call("HRANDFIELD h|1 -400").starts_with("*400|"));
         assert!(
             client
-                .ask("HRANDFIELD h|1 3 WITHVALUES")
+                .call("HRANDFIELD h|1 3 WITHVALUES")
                 .starts_with("*6|$")
         );
-        assert!(client.ask("HRANDFIELD h|1").starts_with("$"));
+        assert!(client.call("HRANDFIELD h|1").starts_with("$"));
         check_all(
             &mut client,
             &[
@@ -124,7 +124,7 @@ fn hashes_are_scanned_and_drawn_from() {
                 ),
                 (
                     "HRANDFIELD h|1 -9223372036854775808",
-                    "-ERR value is out of range: at most 100000 fields are drawn at once",
+                    "-ERR value is out of range: HRANDFIELD returns at most 100000 fields",
                 ),
                 ("HRANDFIELD h|1 1 VALUES", "-ERR syntax error"),
             ],
@@ -149,7 +149,7 @@ fn hashes_are_scanned_and_drawn_from() {
 /// A scan returns every field that exists throughout exactly once, regardless of concurrent insertions and removals,
 /// and no part exceeds its COUNT.
 #[test]
-fn a_large_hash_is_scanned_in_parts_while_it_changes() {
+fn a_large_hash_is_scanned_in_parts_during_changes() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         let mut words = vec!["HSET".to_owned(), "h|1".to_owned()];
@@ -160,10 +160,10 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
         assert_eq!(client.reply(), ":1500");
         let (mut cursor, mut seen, mut calls) = ("0".to_owned(), Vec::new(), 0);
         loop {
-            let part = client.ask(&format!("HSCAN h|1 {cursor} NOVALUES COUNT 300"));
+            let part = client.call(&format!("HSCAN h|1 {cursor} NOVALUES COUNT 300"));
             let parts: Vec<&str> = part.split('|').collect();
             let count: usize = parts[3][1..].parse().expect("an array");
-            assert!(count <= 300, "{count} at once");
+            assert!(count <= 300, "{count} fields in one reply");
             let names = parts[4..].iter().filter(|part| part.starts_with("stays"));
             seen.extend(names.map(|name| (*name).to_owned()));
             cursor = parts[2].to_owned();
@@ -183,7 +183,7 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
         });
         assert_eq!(seen.len(), 1000);
         // The same without COUNT. A scan of a hash that has shrunk returns the rest.
-        let part = client.ask("HSCAN h|1 0");
+        let part = client.call("HSCAN h|1 0");
         assert!(
             part.contains("|*512|") && !part.starts_with("*2|$1|0|"),
             "{part}"
@@ -196,7 +196,7 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
 
 /// A change that fails in a transaction leaves the hash unchanged, and the others are applied.
 #[test]
-fn an_answer_is_bounded_and_a_refused_change_leaves_the_hash() {
+fn replies_are_limited_and_a_rejected_change_leaves_the_hash_unchanged() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(

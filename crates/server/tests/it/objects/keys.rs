@@ -2,17 +2,17 @@
 //! several.
 
 use larder_protocol::config::Fsync;
-use larder_protocol::dump::{Dumped, DumpedField};
+use larder_protocol::dump::{DumpValue, DumpedField};
 use larder_types::ByteSize;
 
-use crate::redis_words::{check_all, servers};
+use crate::redis_compatibility::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
 
 const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
-fn a_key_has_a_string_or_an_object() {
+fn a_key_stores_either_a_string_or_an_object() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -105,7 +105,7 @@ fn a_key_has_a_string_or_an_object() {
 }
 
 #[test]
-fn objects_go_at_their_time_and_stay_as_other_keys_do() {
+fn objects_expire_and_persist_like_other_keys() {
     for server in servers() {
         let mut client = Client::connect(&server);
         check_all(
@@ -131,7 +131,7 @@ fn objects_go_at_their_time_and_stay_as_other_keys_do() {
                 ("PEXPIRE h|1 1", ":1"),
             ],
         );
-        while client.ask("EXISTS h|1") != ":0" {}
+        while client.call("EXISTS h|1") != ":0" {}
         client.check("HGETALL h|1", "*0");
         client.check("SETNX h|1 text", ":1");
     }
@@ -177,9 +177,9 @@ fn objects_are_renamed_copied_and_found() {
             "RENAME h|1 tline|ann|1|bob",
             "COPY h|1 tline|ann|1|bob",
         ] {
-            client.ask("HSET h|1 f v");
-            let told = client.ask(line);
-            assert!(told.starts_with("-NOWRITE "), "{line}: {told}");
+            client.call("HSET h|1 f v");
+            let reply = client.call(line);
+            assert!(reply.starts_with("-NOWRITE "), "{line}: {reply}");
         }
         check_all(
             &mut client,
@@ -215,8 +215,8 @@ fn objects_are_renamed_copied_and_found() {
         let mut found = Vec::new();
         let mut cursor = "0".to_owned();
         loop {
-            let told = client.ask(&format!("SCAN {cursor} MATCH many:* COUNT 7"));
-            let words: Vec<&str> = told.split('|').collect();
+            let reply = client.call(&format!("SCAN {cursor} MATCH many:* COUNT 7"));
+            let words: Vec<&str> = reply.split('|').collect();
             cursor = words[2].to_owned();
             found.extend(
                 words[3..]
@@ -233,7 +233,7 @@ fn objects_are_renamed_copied_and_found() {
 }
 
 #[test]
-fn keys_whose_bytes_are_those_of_a_row_do_not_reach_that_row() {
+fn keys_that_resemble_object_rows_do_not_access_them() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.check("HSET h|1 f v", ":1");
@@ -257,7 +257,7 @@ fn keys_whose_bytes_are_those_of_a_row_do_not_reach_that_row() {
             (&["HGET", "\0\0|plain", "g"], "$1|w"),
             (&["GET", "\0\0:text"], "$1|x"),
         ] {
-            assert_eq!(client.ask_words(words), reply, "{words:?}");
+            assert_eq!(client.call_words(words), reply, "{words:?}");
         }
         for words in [
             &["RANGE", "\0h|", "\0h}"][..],
@@ -266,32 +266,32 @@ fn keys_whose_bytes_are_those_of_a_row_do_not_reach_that_row() {
             &["RANGECOUNT", "\0h|", "\0h}"],
         ] {
             assert_eq!(
-                client.ask_words(words),
-                "-ERR a range is of one table, and no table's name begins with a zero byte",
+                client.call_words(words),
+                "-ERR a range must lie in one table, and no table's name begins with a zero byte",
                 "{words:?}"
             );
         }
-        let members = client.ask_words(&["SMEMBERS", "\0h|1"]);
-        assert!(members.contains("names no rows of a table"), "{members}");
-        let join = client.ask_words(&["JOIN.CREATE", "j", "a|x = copy \0h|x"]);
+        let members = client.call_words(&["SMEMBERS", "\0h|1"]);
+        assert!(members.contains("is not the key of a set"), "{members}");
+        let join = client.call_words(&["JOIN.CREATE", "j", "a|x = copy \0h|x"]);
         assert!(join.starts_with("-ERR "), "{join}");
     }
 }
 
 #[test]
-fn objects_are_watched_and_told_of() {
+fn objects_support_watch_and_subscriptions() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         let mut feed = Client::connect(&server);
         assert_eq!(
-            feed.ask("SUBSCRIBE __keyspace@0__:h|1"),
+            feed.call("SUBSCRIBE __keyspace@0__:h|1"),
             "*3|$9|subscribe|$18|__keyspace@0__:h|1|:1"
         );
         assert!(
-            feed.ask("PSUBSCRIBE __keyspace@0__:g|*")
+            feed.call("PSUBSCRIBE __keyspace@0__:g|*")
                 .starts_with("*3|$10|psubscribe|")
         );
-        for (line, told) in [
+        for (line, reply) in [
             ("HSET h|1 f v", ":1"),
             ("HINCRBY h|1 n 1", ":1"),
             ("EXPIRE h|1 100", ":1"),
@@ -299,7 +299,7 @@ fn objects_are_watched_and_told_of() {
             ("DEL h|1", ":1"),
         ] {
             client.check("WATCH h|1", "+OK");
-            other.check(line, told);
+            other.check(line, reply);
             client.check("MULTI", "+OK");
             client.check("HGET h|1 f", "+QUEUED");
             client.check("EXEC", "*-1");
@@ -311,25 +311,29 @@ fn objects_are_watched_and_told_of() {
         client.check("HSET h|1 f v", "+QUEUED");
         client.check("HGET h|1 f", "+QUEUED");
         client.check("EXEC", "*2|:1|$1|v");
-        let mut told = Vec::new();
+        let mut reply = Vec::new();
         for _ in 0..7 {
             let note = feed.reply();
             let key = if note.contains(":g|1") { "g|1" } else { "h|1" };
             let what = note.rsplit('|').next().unwrap_or_default();
-            told.push(format!("{key} {what}"));
+            reply.push(format!("{key} {what}"));
         }
-        assert!(told.contains(&"g|1 set".to_owned()), "{told:?}");
-        let of_h: Vec<&str> = told
+        assert!(reply.contains(&"g|1 set".to_owned()), "{reply:?}");
+        let of_h: Vec<&str> = reply
             .iter()
             .filter_map(|note| note.strip_prefix("h|1 "))
             .collect();
         // The string replaces the object.
-        assert_eq!(of_h, ["set", "set", "del", "set", "del", "set"], "{told:?}");
+        assert_eq!(
+            of_h,
+            ["set", "set", "del", "set", "del", "set"],
+            "{reply:?}"
+        );
     }
 }
 
 #[test]
-fn objects_are_there_after_a_restart_from_the_log_and_from_a_snapshot() {
+fn objects_survive_a_restart_from_the_log_and_from_a_snapshot() {
     for threads in [1, 2] {
         let mut server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -374,7 +378,7 @@ fn objects_are_there_after_a_restart_from_the_log_and_from_a_snapshot() {
 
 /// Keys of objects need not begin with a table's name. Object mappers write a colon first, or none at all.
 #[test]
-fn objects_are_kept_under_keys_without_a_table() {
+fn objects_are_stored_under_plain_keys() {
     for mut server in servers() {
         let mut client = Client::connect(&server);
         let keys = [
@@ -438,11 +442,11 @@ fn objects_are_kept_under_keys_without_a_table() {
                 ("EXEC", "*1|$1|1"),
             ],
         );
-        assert!(client.ask("INFO tables").contains("tables_rows:"));
+        assert!(client.call("INFO tables").contains("tables_rows:"));
         // All keys in small parts, each once and in order.
         let (mut cursor, mut scanned) = ("0".to_owned(), Vec::new());
         loop {
-            let part = client.ask(&format!("SCAN {cursor} COUNT 2 TYPE hash"));
+            let part = client.call(&format!("SCAN {cursor} COUNT 2 TYPE hash"));
             let parts: Vec<&str> = part.split("|$").collect();
             cursor = parts[1].split('|').nth(1).expect("a cursor").to_owned();
             scanned.extend(parts[2..].iter().map(|part| {
@@ -471,7 +475,7 @@ fn objects_are_kept_under_keys_without_a_table() {
 
 /// A rejected command leaves every key unchanged, including the one that it would have replaced.
 #[test]
-fn a_refused_command_on_several_keys_changes_none() {
+fn a_rejected_command_on_several_keys_changes_none() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.create("copied", "o|<b>|<a> = copy c|<a>|<b>");
@@ -496,7 +500,7 @@ fn a_refused_command_on_several_keys_changes_none() {
             "DEL text o|b|a hash",
             "UNLINK text o|b|a",
         ] {
-            let reply = client.ask(line);
+            let reply = client.call(line);
             assert_eq!(reply, format!("-NOWRITE {computed}"), "{line}");
         }
         check_all(
@@ -508,12 +512,12 @@ fn a_refused_command_on_several_keys_changes_none() {
                 ("EXISTS absent", ":0"),
             ],
         );
-        assert_ne!(client.ask("TTL text"), ":-1");
+        assert_ne!(client.call("TTL text"), ":-1");
     }
 }
 
 #[test]
-fn a_value_that_does_not_fit_the_memory_leaves_what_it_would_replace() {
+fn a_value_above_the_memory_limit_leaves_the_current_value() {
     for threads in [1, 2] {
         let server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -521,28 +525,28 @@ fn a_value_that_does_not_fit_the_memory_leaves_what_it_would_replace() {
         });
         let mut client = Client::connect(&server);
         let large = "x".repeat(20_000);
-        assert_eq!(client.ask(&format!("HSET h f {large}")), ":1");
+        assert_eq!(client.call(&format!("HSET h f {large}")), ":1");
         client.check("SET text precious EX 1000", "+OK");
         for n in 0..20 {
-            assert_eq!(client.ask(&format!("HSET hash{n} f {n}")), ":1");
+            assert_eq!(client.call(&format!("HSET hash{n} f {n}")), ":1");
         }
         let filler = "y".repeat(200);
         let full = (0..10_000).find(|n| {
-            let reply = client.ask(&format!("SET filler{n} {filler}"));
+            let reply = client.call(&format!("SET filler{n} {filler}"));
             assert!(reply == "+OK" || reply.starts_with("-OOM "), "{reply}");
             reply != "+OK"
         });
         assert!(full.is_some(), "the memory is full");
         for line in ["RENAME h text", "COPY h text REPLACE"] {
-            let reply = client.ask(line);
+            let reply = client.call(line);
             assert!(reply.starts_with("-OOM "), "{line}: {reply}");
             client.check("GET text", "$8|precious");
-            assert_ne!(client.ask("TTL text"), ":-1");
+            assert_ne!(client.call("TTL text"), ":-1");
             client.check("HLEN h", ":1");
         }
         let mut refused = 0;
         for n in 0..20 {
-            let reply = client.ask(&format!("SET hash{n} {large}"));
+            let reply = client.call(&format!("SET hash{n} {large}"));
             if reply == "+OK" {
                 // A core with free memory accepts the value.
                 continue;
@@ -566,14 +570,14 @@ fn a_restored_hash_replaces_a_text_with_del_before_set() {
         value: b"v".to_vec(),
         expires_at_ms: None,
     };
-    let payload = Dumped::Hash(vec![field]).encode();
+    let payload = DumpValue::Hash(vec![field]).encode();
     let words: [&[u8]; 5] = [b"RESTORE", b"key", b"0", &payload, b"REPLACE"];
     let mut restore = Vec::new();
     larder_protocol::resp::client::request(&mut restore, &words);
     for server in servers() {
         let (mut client, mut feed) = (Client::connect(&server), Client::connect(&server));
         client.check("SET key text", "+OK");
-        feed.ask("SUBSCRIBE __keyspace@0__:key");
+        feed.call("SUBSCRIBE __keyspace@0__:key");
         client.send(&restore);
         assert_eq!(client.reply(), "+OK");
         for event in ["del", "set"] {

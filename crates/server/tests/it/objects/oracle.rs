@@ -11,7 +11,7 @@ use crate::support::TestServer;
 
 /// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
-enum Kept {
+enum StoredValue {
     Text(String),
     /// The fields in the order of their creation.
     Hash(Vec<(String, String)>),
@@ -19,7 +19,7 @@ enum Kept {
 
 #[derive(Default)]
 struct Model {
-    keys: BTreeMap<String, Kept>,
+    keys: BTreeMap<String, StoredValue>,
 }
 
 const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -36,8 +36,8 @@ impl Model {
     fn hash(&self, key: &str) -> Result<&[(String, String)], String> {
         match self.keys.get(key) {
             None => Ok(&[]),
-            Some(Kept::Hash(fields)) => Ok(fields),
-            Some(Kept::Text(_)) => Err(WRONG.to_owned()),
+            Some(StoredValue::Hash(fields)) => Ok(fields),
+            Some(StoredValue::Text(_)) => Err(WRONG.to_owned()),
         }
     }
 
@@ -49,7 +49,8 @@ impl Model {
 
     fn set(&mut self, key: &str, field: &str, value: &str) -> bool {
         let kept = self.keys.entry(key.to_owned());
-        let Kept::Hash(fields) = kept.or_insert_with(|| Kept::Hash(Vec::new())) else {
+        let StoredValue::Hash(fields) = kept.or_insert_with(|| StoredValue::Hash(Vec::new()))
+        else {
             unreachable!("it was looked at before")
         };
         match fields.iter_mut().find(|(name, _)| name == field) {
@@ -65,7 +66,7 @@ impl Model {
     }
 
     fn remove(&mut self, key: &str, field: &str) -> bool {
-        let Some(Kept::Hash(fields)) = self.keys.get_mut(key) else {
+        let Some(StoredValue::Hash(fields)) = self.keys.get_mut(key) else {
             return false;
         };
         let before = fields.len();
@@ -131,30 +132,32 @@ impl Model {
                 format!(":{sum}")
             }
             "SET" => {
-                self.keys.insert(key.clone(), Kept::Text(words[2].clone()));
+                self.keys
+                    .insert(key.clone(), StoredValue::Text(words[2].clone()));
                 "+OK".to_owned()
             }
             "GET" => match self.keys.get(key) {
-                Some(Kept::Hash(_)) => return Err(WRONG.to_owned()),
-                Some(Kept::Text(text)) => bulk(text),
+                Some(StoredValue::Hash(_)) => return Err(WRONG.to_owned()),
+                Some(StoredValue::Text(text)) => bulk(text),
                 None => "$-1".to_owned(),
             },
             "APPEND" => match self.keys.get_mut(key) {
-                Some(Kept::Hash(_)) => return Err(WRONG.to_owned()),
-                Some(Kept::Text(text)) => {
+                Some(StoredValue::Hash(_)) => return Err(WRONG.to_owned()),
+                Some(StoredValue::Text(text)) => {
                     text.push_str(&words[2]);
                     format!(":{}", text.len())
                 }
                 None => {
-                    self.keys.insert(key.clone(), Kept::Text(words[2].clone()));
+                    self.keys
+                        .insert(key.clone(), StoredValue::Text(words[2].clone()));
                     format!(":{}", words[2].len())
                 }
             },
             "DEL" | "PEXPIREAT" => count(self.keys.remove(key).is_some()),
             "TYPE" => match self.keys.get(key) {
                 None => "+none".to_owned(),
-                Some(Kept::Text(_)) => "+string".to_owned(),
-                Some(Kept::Hash(_)) => "+hash".to_owned(),
+                Some(StoredValue::Text(_)) => "+string".to_owned(),
+                Some(StoredValue::Hash(_)) => "+hash".to_owned(),
             },
             "EXISTS" => {
                 let there = words[1..].iter().filter(|&key| self.keys.contains_key(key));
@@ -250,7 +253,7 @@ fn command(random: &mut Random) -> Vec<String> {
 }
 
 #[test]
-fn what_connections_do_to_hashes_and_texts_is_what_a_model_does() {
+fn commands_on_hashes_and_texts_match_a_model() {
     for (threads, seed) in [(1, 11), (2, 12), (3, 13)] {
         let mut server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -268,12 +271,12 @@ fn what_connections_do_to_hashes_and_texts_is_what_a_model_does() {
                 let client = &mut clients[random.index(3)];
                 let sent: Vec<&str> = words.iter().map(String::as_str).collect();
                 client.send(&request(&sent));
-                let told = client.reply();
+                let reply = client.reply();
                 let mut padded = words.clone();
                 padded.resize(padded.len().max(2), String::new());
                 let expected = model.answer(&padded).unwrap_or_else(|error| error);
                 assert_eq!(
-                    told, expected,
+                    reply, expected,
                     "seed {seed}, round {round}, step {step}: {words:?}"
                 );
             }

@@ -6,7 +6,7 @@ use super::server;
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
-    arrays_are_what_to_json_makes_of_them,
+    arrays_match_to_json,
     an_array_alone_is_a_json_array,
 }
 
@@ -118,7 +118,7 @@ fn row(dice: &mut Dice, id: &str) -> String {
     )
 }
 
-fn arrays_are_what_to_json_makes_of_them() {
+fn arrays_match_to_json() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -178,7 +178,7 @@ fn arrays_are_what_to_json_makes_of_them() {
         // A value that was read can be written back.
         let copy = format!("thing|copy{round}");
         assert_eq!(
-            client.ask_words(&["SET", &copy, &expected]),
+            client.call_words(&["SET", &copy, &expected]),
             "+OK",
             "{expected}"
         );
@@ -204,12 +204,12 @@ fn an_array_alone_is_a_json_array() {
     let mut client = Client::connect(&server);
     client.check("GET thing|1", "$16|[\"a\",\"b c\",null]");
     client.check("GET thing|2", "$0|");
-    assert_eq!(client.ask_words(&["SET", "thing|3", "[\"x\"]"]), "+OK");
+    assert_eq!(client.call_words(&["SET", "thing|3", "[\"x\"]"]), "+OK");
     assert_eq!(sql.one("SELECT tags FROM things WHERE id = 3"), "{x}");
-    assert_eq!(client.ask_words(&["SET", "thing|3", ""]), "+OK");
+    assert_eq!(client.call_words(&["SET", "thing|3", ""]), "+OK");
     assert_eq!(sql.one("SELECT tags FROM things WHERE id = 3"), "null");
     assert_eq!(
-        client.ask_words(&["SET", "thing|3", "x"]),
+        client.call_words(&["SET", "thing|3", "x"]),
         "-ERR the value of tags must be a JSON array"
     );
 }

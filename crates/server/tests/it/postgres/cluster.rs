@@ -53,13 +53,13 @@ impl Cluster {
         std::fs::write(&path, text).expect("written");
         let owner_alone = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(&path, owner_alone).expect("set");
-        let programs = Programs::find().expect("it runs");
-        programs.give(&path).expect("given away");
+        let programs = Programs::find().expect("PostgreSQL is installed");
+        programs.chown_to_user(&path).expect("given away");
     }
 
     /// Starts the stopped instance again.
     pub fn begin(&self) {
-        self.0.begin();
+        self.0.restart();
     }
 
     /// Ends the instance: kills all its processes with SIGKILL (`at_once`), or performs a fast shutdown.
@@ -69,7 +69,7 @@ impl Cluster {
 
     /// Creates a database and returns a connection to it.
     pub fn database(&self, name: &str) -> Sql {
-        let name = super::named(name);
+        let name = super::unique_name(name);
         Sql::to(self.port(), "postgres").run(&format!("CREATE DATABASE {name}"));
         Sql::to(self.port(), &name)
     }

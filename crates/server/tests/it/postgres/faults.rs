@@ -1,14 +1,14 @@
 //! Faults in PostgreSQL are reported immediately, and only by the reads that they affect.
 
 use super::cluster::{Cluster, Sql};
-use super::{SCHEMA, TABLES, TIMELINE, named, posts, server};
+use super::{SCHEMA, TABLES, TIMELINE, posts, server, unique_name};
 use crate::resp::Client;
 use crate::support::TestServer;
 
 on_one_and_on_several_cores! {
     a_dropped_publication_ends_reads_of_rows_in_memory,
-    a_role_that_may_not_log_in_any_more_ends_reads_of_rows_in_memory,
-    a_table_that_is_dropped_or_renamed_leaves_the_others_followed,
+    a_role_that_may_no_longer_log_in_ends_reads_of_rows_in_memory,
+    other_tables_stay_followed_when_one_is_dropped_or_renamed,
     a_column_of_another_type_is_read_as_its_new_type,
     a_renamed_label_of_an_enum_is_read,
 }
@@ -23,7 +23,7 @@ fn a_dropped_publication_ends_reads_of_rows_in_memory() {
     };
     sql.run("INSERT INTO posts VALUES ('bob', 1, 'one')");
     let mut client = Client::connect(&server);
-    let created = client.ask_words(&["JOIN.CREATE", "copied", COPY]);
+    let created = client.call_words(&["JOIN.CREATE", "copied", COPY]);
     assert_eq!(created, "+OK");
     client.check("GET copy|bob|0000000001", "$3|one");
     client.check("GET post|bob|0000000002", "$-1");
@@ -34,22 +34,24 @@ fn a_dropped_publication_ends_reads_of_rows_in_memory() {
         "post|bob|0000000002",
         "copy|bob|0000000001",
     ] {
-        client.until(read, |client| client.ask(&format!("GET {read}")) == refused);
+        client.wait_until(read, |client| {
+            client.call(&format!("GET {read}")) == refused
+        });
     }
     sql.run("CREATE PUBLICATION larder FOR TABLE posts, subs");
-    client.until("back", |client| {
-        client.ask("GET post|bob|0000000002") == "$3|two"
+    client.wait_until("back", |client| {
+        client.call("GET post|bob|0000000002") == "$3|two"
     });
     client.check("GET copy|bob|0000000001", "$3|one");
 }
 
-fn a_role_that_may_not_log_in_any_more_ends_reads_of_rows_in_memory() {
+fn a_role_that_may_no_longer_log_in_ends_reads_of_rows_in_memory() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
     let mut sql = cluster.database("no_login");
     sql.run(SCHEMA);
-    let reader = named("one_who_leaves");
+    let reader = unique_name("one_who_leaves");
     sql.run(&format!(
         "INSERT INTO posts VALUES ('bob', 1, 'one'); CREATE ROLE {reader} LOGIN REPLICATION; GRANT SELECT ON posts, subs TO {reader}"
     ));
@@ -62,18 +64,18 @@ fn a_role_that_may_not_log_in_any_more_ends_reads_of_rows_in_memory() {
     sql.run(&format!(
         "ALTER ROLE {reader} NOLOGIN; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{reader}'"
     ));
-    client.until("refused", |client| {
-        let answer = client.ask("GET post|bob|0000000001");
+    client.wait_until("refused", |client| {
+        let answer = client.call("GET post|bob|0000000001");
         answer.starts_with("-SOURCE ") && answer.contains("is not permitted to log in")
     });
     sql.run(&format!("ALTER ROLE {reader} LOGIN"));
-    client.until("back", |client| {
-        client.ask("GET post|bob|0000000001") == "$3|one"
+    client.wait_until("back", |client| {
+        client.call("GET post|bob|0000000001") == "$3|one"
     });
 }
 
 /// Checks that posts are still read and followed while subscriptions have a fault.
-fn check_that_posts_are_followed(
+fn check_posts_are_followed(
     sql: &mut Sql,
     server: &TestServer,
     client: &mut Client,
@@ -82,11 +84,11 @@ fn check_that_posts_are_followed(
 ) {
     let refused = format!("-SOURCE {fault}");
     for read in ["RANGE sub|ann| sub|ann}", "RANGE tline|ann| tline|ann}"] {
-        client.until(&refused, |client| client.ask(read) == refused);
+        client.wait_until(&refused, |client| client.call(read) == refused);
     }
-    assert_eq!(client.of_postgres("table_sub"), fault);
-    assert_eq!(client.of_postgres("table_post"), "ok");
-    assert_eq!(client.of_postgres("state"), "streaming");
+    assert_eq!(client.postgres_info("table_sub"), fault);
+    assert_eq!(client.postgres_info("table_post"), "ok");
+    assert_eq!(client.postgres_info("state"), "streaming");
     let (status, ready) = server.get("/readyz");
     assert_eq!(status, 200);
     let noted = format!("ready\ntable sub of PostgreSQL: {fault}\n");
@@ -107,14 +109,14 @@ fn check_that_posts_are_followed(
     assert_eq!(client.count("forgotten"), forgotten);
 }
 
-fn a_table_that_is_dropped_or_renamed_leaves_the_others_followed() {
+fn other_tables_stay_followed_when_one_is_dropped_or_renamed() {
     let Some((mut sql, server)) = posts("one_fault") else {
         return;
     };
     sql.run("INSERT INTO posts VALUES ('bob', 1, 'one'); INSERT INTO subs VALUES ('ann', 'bob')");
     let mut client = Client::connect(&server);
     for (name, join) in [("timeline", TIMELINE), ("copied", COPY)] {
-        assert_eq!(client.ask_words(&["JOIN.CREATE", name, join]), "+OK");
+        assert_eq!(client.call_words(&["JOIN.CREATE", name, join]), "+OK");
     }
     let missing = "there is no table subs in PostgreSQL; create it, or correct tables.sub.table";
     let unpublished = "the publication larder does not have the table subs; run ALTER PUBLICATION larder ADD TABLE subs";
@@ -142,21 +144,21 @@ fn a_table_that_is_dropped_or_renamed_leaves_the_others_followed() {
              INSERT INTO subs VALUES ('ann', 'bob'); ALTER PUBLICATION larder ADD TABLE subs",
         ),
     ] {
-        client.until("all is well", |client| {
-            client.ask("RANGECOUNT tline|ann| tline|ann}") == format!(":{next}")
+        client.wait_until("reads work again", |client| {
+            client.call("RANGECOUNT tline|ann| tline|ann}") == format!(":{next}")
         });
         client.check("RANGECOUNT sub|ann| sub|ann}", ":1");
         client.check("RANGECOUNT post|bob| post|bob}", &format!(":{next}"));
         client.check("RANGECOUNT copy|bob| copy|bob}", &format!(":{next}"));
         sql.run(away);
-        check_that_posts_are_followed(&mut sql, &server, &mut client, &mut next, fault);
+        check_posts_are_followed(&mut sql, &server, &mut client, &mut next, fault);
         sql.run(back);
     }
-    client.until("well again", |client| {
-        client.of_postgres("table_sub") == "ok"
+    client.wait_until("well again", |client| {
+        client.postgres_info("table_sub") == "ok"
     });
-    client.until("all is well", |client| {
-        client.ask("RANGECOUNT tline|ann| tline|ann}") == format!(":{next}")
+    client.wait_until("reads work again", |client| {
+        client.call("RANGECOUNT tline|ann| tline|ann}") == format!(":{next}")
     });
 }
 
@@ -180,8 +182,8 @@ fn a_column_of_another_type_is_read_as_its_new_type() {
         "ALTER TABLE things ALTER a TYPE text USING 'no. ' || a; UPDATE things SET a = 'no. 2'",
     );
     let new = "$21|{\"a\":\"no. 2\",\"b\":\"x\"}";
-    client.until(new, |client| {
-        let answer = client.ask("GET thing|1");
+    client.wait_until(new, |client| {
+        let answer = client.call("GET thing|1");
         assert!(!answer.contains(":no."), "{answer}");
         answer == new
     });
@@ -207,7 +209,7 @@ fn a_renamed_label_of_an_enum_is_read() {
     client.check("GET thing|1", "$3|sad");
     client.check("GET day|1", "$7|[\"sad\"]");
     sql.run("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'");
-    client.until("blue", |client| client.ask("GET thing|1") == "$4|blue");
+    client.wait_until("blue", |client| client.call("GET thing|1") == "$4|blue");
     // An array of labels of a domain over the enum.
-    client.until("blue", |client| client.ask("GET day|1") == "$8|[\"blue\"]");
+    client.wait_until("blue", |client| client.call("GET day|1") == "$8|[\"blue\"]");
 }

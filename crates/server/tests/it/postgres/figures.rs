@@ -12,7 +12,7 @@ const AUTHORS: usize = 4000;
 const FOLLOWERS: usize = 400;
 
 /// Prints one line of results, in microseconds.
-fn tell(cores: u32, what: &str, mut times: Vec<Duration>) {
+fn print_times(cores: u32, what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_micros();
     println!(
@@ -31,33 +31,35 @@ fn timed(times: &mut Vec<Duration>, run: impl FnOnce()) {
     times.push(began.elapsed());
 }
 
-fn loads(cores: u32, client: &mut Client, sql: &mut Sql) {
+fn measure_loads(cores: u32, client: &mut Client, sql: &mut Sql) {
     let (mut loaded, mut here, mut direct) = (Vec::new(), Vec::new(), Vec::new());
     for a in AUTHORS..2 * AUTHORS {
         let read = format!("RANGE post|a{a}| post|a{a}}}");
         timed(&mut loaded, || {
-            assert!(client.ask(&read).starts_with("*40|"))
+            assert!(client.call(&read).starts_with("*40|"))
         });
-        timed(&mut here, || assert!(client.ask(&read).starts_with("*40|")));
+        timed(&mut here, || {
+            assert!(client.call(&read).starts_with("*40|"))
+        });
         let select = format!("SELECT author, time, body FROM posts WHERE author = 'a{a}'");
         timed(&mut direct, || assert_eq!(sql.rows(&select).len(), 20));
     }
-    tell(cores, "SELECT of 20 rows, from PostgreSQL itself", direct);
-    tell(cores, "RANGE of 20 rows that must be loaded", loaded);
-    tell(cores, "RANGE of 20 rows that are here", here);
+    print_times(cores, "SELECT of 20 rows, from PostgreSQL itself", direct);
+    print_times(cores, "RANGE of 20 rows that must be loaded", loaded);
+    print_times(cores, "RANGE of 20 rows that are here", here);
     let mut timelines = Vec::new();
     for f in 1..FOLLOWERS {
         let read = format!("RANGE tline|f{f}| tline|f{f}}}");
         timed(&mut timelines, || {
-            assert!(client.ask(&read).starts_with("*400|"));
+            assert!(client.call(&read).starts_with("*400|"));
         });
     }
     let what = "RANGE of a timeline of 200 rows, of 10 authors who must be loaded";
-    tell(cores, what, timelines);
+    print_times(cores, what, timelines);
 }
 
 /// Measures from the moment at which the writer's commit returns.
-fn lags(cores: u32, client: &mut Client, sql: &mut Sql, what: &str) {
+fn measure_lags(cores: u32, client: &mut Client, sql: &mut Sql, what: &str) {
     let (mut shown, mut commits) = (Vec::new(), Vec::new());
     let first = 1000
         * (1 + sql
@@ -70,21 +72,21 @@ fn lags(cores: u32, client: &mut Client, sql: &mut Sql, what: &str) {
             sql.run(&format!("INSERT INTO posts VALUES ('a0', {time}, 'new')"));
         });
         let read = format!("GET tline|f0|{time:010}|a0");
-        timed(&mut shown, || while client.ask(&read) == "$-1" {});
+        timed(&mut shown, || while client.call(&read) == "$-1" {});
     }
-    tell(
+    print_times(
         cores,
         &format!("INSERT, until PostgreSQL has committed it{what}"),
         commits,
     );
-    tell(
+    print_times(
         cores,
         &format!("from then until a timeline has the row{what}"),
         shown,
     );
 }
 
-fn figures(cores: u32) {
+fn measure(cores: u32) {
     let Some(cluster) = Cluster::start(&[]) else {
         return;
     };
@@ -99,9 +101,9 @@ fn figures(cores: u32) {
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
     client.check("GET post|nobody|0000000001", "$-1");
-    loads(cores, &mut client, &mut sql);
+    measure_loads(cores, &mut client, &mut sql);
     client.check("RANGECOUNT tline|f0| tline|f0}", ":200");
-    lags(cores, &mut client, &mut sql, "");
+    measure_lags(cores, &mut client, &mut sql, "");
     // With a concurrent client that commits without a pause.
     let mut other = sql.another();
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -113,23 +115,23 @@ fn figures(cores: u32) {
                 other.run(&format!("INSERT INTO posts VALUES ('a1', {time}, 'more')"));
             }
         });
-        lags(cores, &mut client, &mut sql, ", beside a busy writer");
+        measure_lags(cores, &mut client, &mut sql, ", beside a busy writer");
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
 #[test]
-fn what_loads_take_and_what_commits_take_to_be_seen_is_measured() {
-    if !larder_testing::is_asked_for("LARDER_FIGURES", "it needs the machine for itself") {
+fn load_times_and_commit_delays_are_measured() {
+    if !larder_testing::is_enabled("LARDER_FIGURES", "the test needs an otherwise idle machine") {
         return;
     }
     for cores in [1, 2] {
         with_cores(
             cores,
             if cores == 1 {
-                || figures(1)
+                || measure(1)
             } else {
-                || figures(2)
+                || measure(2)
             },
         );
     }

@@ -10,18 +10,18 @@ use super::{SCHEMA, TABLES, TIMELINE, posts, server, server_with};
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
-    rows_are_loaded_when_they_are_read_and_follow_changes,
+    rows_are_loaded_on_first_read_and_follow_changes,
     a_timeline_over_tables_of_postgres_stays_fresh,
     a_commit_during_a_load_is_applied_once,
     a_commit_that_a_load_has_seen_is_not_applied_again,
-    a_load_whose_snapshot_is_behind_the_stream_is_done_again,
-    a_large_transaction_and_large_values_come_whole,
-    values_are_what_postgres_prints_whichever_way_they_come,
-    what_is_loaded_obeys_the_limits,
-    a_transaction_of_reads_is_of_one_moment,
+    a_load_with_a_snapshot_behind_the_stream_is_repeated,
+    large_transactions_and_large_values_arrive_completely,
+    values_match_the_text_of_postgres_for_loads_and_changes,
+    loaded_rows_obey_the_limits,
+    a_transaction_reads_one_snapshot,
 }
 
-fn rows_are_loaded_when_they_are_read_and_follow_changes() {
+fn rows_are_loaded_on_first_read_and_follow_changes() {
     let Some((mut sql, server)) = posts("follow") else {
         return;
     };
@@ -62,7 +62,7 @@ fn rows_are_loaded_when_they_are_read_and_follow_changes() {
     sql.run("TRUNCATE posts; INSERT INTO posts VALUES ('zoe', 1, 'first')");
     client.catch_up(&mut sql);
     client.check("RANGE post| post}", "*2|$19|post|zoe|0000000001|$5|first");
-    assert!(client.of_postgres("state") == "streaming");
+    assert!(client.postgres_info("state") == "streaming");
 }
 
 fn a_timeline_over_tables_of_postgres_stays_fresh() {
@@ -101,7 +101,7 @@ fn a_timeline_over_tables_of_postgres_stays_fresh() {
     sql.run("TRUNCATE posts");
     client.catch_up(&mut sql);
     client.check(range, "*0");
-    client.check("JOIN.CREATE x post|<a> = copy tline|<a>|<t:10>|<b>", "-ERR column 1: table post holds rows of its own: give the output another table, or remove the rows");
+    client.check("JOIN.CREATE x post|<a> = copy tline|<a>|<t:10>|<b>", "-ERR column 1: table post contains base rows: give the output another table, or remove the rows");
 }
 
 /// The load takes its snapshot and then waits for a lock on the table, which is written and unlocked meanwhile. The
@@ -159,7 +159,7 @@ fn a_commit_that_a_load_has_seen_is_not_applied_again() {
 }
 
 /// A commit that waits for a synchronous standby is in the stream, but not in any snapshot.
-fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
+fn a_load_with_a_snapshot_behind_the_stream_is_repeated() {
     let Some(cluster) = Cluster::start(&[]) else {
         return;
     };
@@ -177,13 +177,13 @@ fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
         writer.run("INSERT INTO posts VALUES ('bob', 1, 'one'), ('eve', 1, 'e')");
     });
     // Replication has delivered the row, and a query does not return it yet.
-    client.until("the row is here", |client| {
-        client.ask("RANGECOUNT post|eve| post|eve}") == ":1"
+    client.wait_until("the row is here", |client| {
+        client.call("RANGECOUNT post|eve| post|eve}") == ":1"
     });
     assert_eq!(sql.one("SELECT count(*) FROM posts"), "0");
     client.send(b"GET post|bob|0000000001\r\n");
     let mut other = Client::connect(&server);
-    other.until("the load is done again", |client| {
+    other.wait_until("the load is done again", |client| {
         client.count("loads_repeated") > 2
     });
     sql.run("ALTER SYSTEM RESET synchronous_standby_names");
@@ -212,7 +212,7 @@ fn commit_until_one_waits(sql: &mut Sql) -> JoinHandle<()> {
     thread
 }
 
-fn a_large_transaction_and_large_values_come_whole() {
+fn large_transactions_and_large_values_arrive_completely() {
     let Some((mut sql, server)) = posts("large") else {
         return;
     };
@@ -240,7 +240,7 @@ fn a_large_transaction_and_large_values_come_whole() {
     client.check("EXISTS post|big|0000000001", ":0");
 }
 
-fn values_are_what_postgres_prints_whichever_way_they_come() {
+fn values_match_the_text_of_postgres_for_loads_and_changes() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -268,7 +268,7 @@ fn values_are_what_postgres_prints_whichever_way_they_come() {
     // Updates one column of a row whose other column is large and unchanged.
     sql.run("UPDATE things SET j = (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) n) WHERE id = 2; UPDATE things SET c = false WHERE id = 2");
     client.catch_up(&mut sql);
-    let value = client.ask("GET thing:0002");
+    let value = client.call("GET thing:0002");
     assert!(
         value.contains(r#""c":false"#) && value.len() > 32_000,
         "{}",
@@ -281,7 +281,7 @@ fn values_are_what_postgres_prints_whichever_way_they_come() {
     client.check(&format!("GET blob|{}", id.to_uppercase()), "$-1");
 }
 
-fn what_is_loaded_obeys_the_limits() {
+fn loaded_rows_obey_the_limits() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -311,8 +311,8 @@ fn what_is_loaded_obeys_the_limits() {
     client.check("RANGECOUNT post|a post|a5", ":4500");
     client.check("GET own|1", "$-1");
     // With several cores, the limit is continuously redistributed.
-    client.until("no more than allowed", |client| {
-        let info = client.ask("INFO tables");
+    client.wait_until("no more than allowed", |client| {
+        let info = client.call("INFO tables");
         let memory = info
             .lines()
             .find_map(|line| line.strip_prefix("tables_memory_bytes:"));
@@ -320,7 +320,7 @@ fn what_is_loaded_obeys_the_limits() {
     });
 }
 
-fn a_transaction_of_reads_is_of_one_moment() {
+fn a_transaction_reads_one_snapshot() {
     let Some((mut sql, server)) = posts("multi") else {
         return;
     };

@@ -54,7 +54,7 @@ table = 'subs'
 ";
 
 /// The same mapping, with posts written through.
-const POSTS_THROUGH: &str = "
+const POSTS_WRITE_THROUGH: &str = "
 [tables.post]
 pattern = 'post|<author>|<time:10>'
 table = 'posts'
@@ -77,7 +77,7 @@ fn with_cores(cores: u32, test: fn()) {
 
 /// Returns a name for an object that all databases share. The same test runs concurrently with another number of
 /// cores.
-fn named(name: &str) -> String {
+fn unique_name(name: &str) -> String {
     match CORES.get() {
         1 => name.to_owned(),
         cores => format!("{name}_on_{cores}"),
@@ -113,32 +113,32 @@ fn posts(name: &str) -> Option<(Sql, TestServer)> {
 
 impl Client {
     /// Returns a line of `INFO postgres`.
-    fn of_postgres(&mut self, name: &str) -> String {
+    fn postgres_info(&mut self, name: &str) -> String {
         self.info("postgres", &format!("postgres_{name}"))
     }
 
     fn count(&mut self, name: &str) -> u64 {
-        self.of_postgres(name).parse().expect("a count")
+        self.postgres_info(name).parse().expect("a count")
     }
 
     /// Waits until larder has applied everything that PostgreSQL has committed so far.
     fn catch_up(&mut self, sql: &mut Sql) {
         let lsn = sql.one("SELECT pg_current_wal_flush_lsn()");
         let lsn = position(&lsn);
-        self.until(&format!("position {lsn}"), |client| {
-            position(&client.of_postgres("position")) >= lsn
+        self.wait_until(&format!("position {lsn}"), |client| {
+            position(&client.postgres_info("position")) >= lsn
         });
     }
 
     /// Waits until `holds` returns true.
     #[track_caller]
-    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Client) -> bool) {
+    fn wait_until(&mut self, what: &str, mut holds: impl FnMut(&mut Client) -> bool) {
         let began = Instant::now();
         while !holds(self) {
             assert!(
                 began.elapsed() < Duration::from_secs(20),
-                "never: {what}; {}",
-                self.ask("INFO postgres")
+                "the condition is not met in time: {what}; {}",
+                self.call("INFO postgres")
             );
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,7 +1,7 @@
 //! Several nodes of a cluster with tables in one PostgreSQL database. Each node follows the database independently.
 
 use super::cluster::{Cluster, Sql};
-use super::{POSTS_THROUGH, SCHEMA};
+use super::{POSTS_WRITE_THROUGH, SCHEMA};
 use crate::cluster::harness::{Cluster as Nodes, Options, TOML};
 use crate::resp::TIMELINE;
 
@@ -19,7 +19,7 @@ fn nodes(name: &str, threads: u32) -> Option<(Sql, Nodes)> {
         .set("postgres.slot", "permanent")
         // Replication slots are global in PostgreSQL, so that each database needs another name.
         .set("postgres.slot_name", name)
-        .set(TOML, POSTS_THROUGH);
+        .set(TOML, POSTS_WRITE_THROUGH);
     let nodes = options.start()?;
     nodes.client(0).create("tline", TIMELINE);
     for node in 0..3 {
@@ -87,7 +87,7 @@ fn rows_of_postgresql_are_read_and_written_through_every_node() {
         for node in 0..3 {
             for user in 0..6 {
                 let row = format!("GET tline|u{user}|0000000001|a4");
-                cluster.wait_for("it is again as it was", || {
+                cluster.wait_for("the timelines reflect the changes", || {
                     cluster.ask(node, &format!("RANGECOUNT tline|u{user}| tline|u{user}}}"))
                         == ":10"
                         && cluster.ask(node, &row) == "$5|again"
@@ -98,7 +98,7 @@ fn rows_of_postgresql_are_read_and_written_through_every_node() {
 }
 
 #[test]
-fn rows_of_postgresql_outlive_the_node_that_answered_for_them() {
+fn rows_of_postgresql_survive_the_node_that_served_them() {
     let name = "node_killed";
     let Some((mut sql, mut cluster)) = nodes(name, 1) else {
         return;
@@ -125,6 +125,6 @@ fn rows_of_postgresql_outlive_the_node_that_answered_for_them() {
     cluster.restart(2);
     cluster.wait_until_served();
     read_all(&cluster, 2, "$5|later");
-    (0..3).for_each(|node| cluster.end(node));
+    (0..3).for_each(|node| cluster.shut_down(node));
     assert_eq!(slots(&mut sql, name), [""; 0], "each drops its own");
 }

@@ -82,12 +82,12 @@ impl Proxy {
             client.try_clone().expect("cloned"),
             server.try_clone().expect("cloned"),
         );
-        let says = replicates.clone();
+        let connection = replicates.clone();
         std::thread::spawn(move || {
             copy(from, to, |bytes| {
                 let start = b"START_REPLICATION";
                 if bytes.windows(start.len()).any(|part| part == start) {
-                    *says.lock().unwrap() = true;
+                    *connection.lock().unwrap() = true;
                 }
             });
         });

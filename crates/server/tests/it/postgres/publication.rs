@@ -6,21 +6,21 @@ use larder_protocol::config::SlotLife;
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
 use super::random::{answer, ask, model};
-use super::{SCHEMA, TABLES, TIMELINE, named, server, server_with};
+use super::{SCHEMA, TABLES, TIMELINE, server, server_with, unique_name};
 use crate::resp::Client;
 use crate::support::TestServer;
 
 on_one_and_on_several_cores! {
-    rows_of_a_table_that_was_out_of_the_publication_for_a_moment_are_found,
-    a_publication_that_was_made_anew_is_not_taken_for_the_one_before,
-    rows_that_a_publication_left_out_for_a_moment_are_found,
-    rows_of_a_transaction_from_before_a_table_was_published_are_found,
-    an_update_that_did_not_tell_the_key_before_it_leaves_no_row_behind,
+    rows_of_a_table_that_briefly_left_the_publication_are_reloaded,
+    a_recreated_publication_is_detected,
+    rows_that_a_publication_briefly_omitted_are_reloaded,
+    rows_of_a_transaction_before_a_table_was_published_are_loaded,
+    an_update_without_the_old_key_leaves_no_stale_row,
     a_table_that_is_swapped_by_rename_is_another_table,
-    rows_that_were_written_without_a_log_are_found,
+    rows_written_while_a_table_was_unlogged_are_reloaded,
     row_security_never_makes_rows_look_absent,
-    a_permanent_slot_does_not_go_on_behind_a_gap,
-    what_does_not_concern_a_table_loads_nothing_anew,
+    a_permanent_slot_does_not_resume_after_a_gap,
+    unrelated_publication_changes_reload_nothing,
 }
 
 /// Creates a database with rows, and a server that has read them and computed outputs from them.
@@ -36,7 +36,7 @@ fn begin_on(sql: &mut Sql) -> (TestServer, Client) {
     let server = server(&sql.url(), TABLES);
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
-    becomes_as_it_is(&mut client, sql);
+    wait_until_current(&mut client, sql);
     (server, client)
 }
 
@@ -49,14 +49,14 @@ fn prepare(sql: &mut Sql) {
 
 /// Waits until all reads match PostgreSQL.
 #[track_caller]
-fn becomes_as_it_is(client: &mut Client, sql: &mut Sql) {
+fn wait_until_current(client: &mut Client, sql: &mut Sql) {
     let digits = "lpad(time::text, 10, '0')";
     let posts = format!("SELECT 'post|' || author || '|' || {digits}, body FROM posts");
     let timeline = format!(
         "SELECT 'tline|' || follower || '|' || {digits} || '|' || author, body FROM posts JOIN subs USING (author)"
     );
     let [posts, timeline] = [posts, timeline].map(|query| answer(&model(sql, &query)));
-    client.until(&format!("{posts} and {timeline}"), |client| {
+    client.wait_until(&format!("{posts} and {timeline}"), |client| {
         ask(client, "RANGE post| post}") == posts && ask(client, "RANGE tline| tline}") == timeline
     });
 }
@@ -65,12 +65,12 @@ fn becomes_as_it_is(client: &mut Client, sql: &mut Sql) {
 const CHANGES: &str = "INSERT INTO posts (author, time, body) VALUES ('bob', 9, 'new');
     UPDATE posts SET body = 'changed' WHERE time = 1; DELETE FROM posts WHERE time = 2;";
 
-fn undone(sql: &mut Sql) {
+fn revert(sql: &mut Sql) {
     sql.run("DELETE FROM posts WHERE time = 9; UPDATE posts SET body = 'old'; INSERT INTO posts (author, time, body) VALUES ('bob', 2, 'old')");
 }
 
 /// The table is dropped from the publication, written, and added again before larder compares the catalogs.
-fn rows_of_a_table_that_was_out_of_the_publication_for_a_moment_are_found() {
+fn rows_of_a_table_that_briefly_left_the_publication_are_reloaded() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -78,19 +78,19 @@ fn rows_of_a_table_that_was_out_of_the_publication_for_a_moment_are_found() {
     sql.run("ALTER PUBLICATION larder DROP TABLE posts");
     sql.run(CHANGES);
     sql.run("ALTER PUBLICATION larder ADD TABLE posts");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
     // The same in one transaction.
-    undone(&mut sql);
-    client.until("streaming", |client| {
-        client.of_postgres("state") == "streaming"
+    revert(&mut sql);
+    client.wait_until("streaming", |client| {
+        client.postgres_info("state") == "streaming"
     });
     sql.run(&format!(
         "BEGIN; ALTER PUBLICATION larder DROP TABLE posts; {CHANGES} ALTER PUBLICATION larder ADD TABLE posts; COMMIT"
     ));
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
 }
 
-fn a_publication_that_was_made_anew_is_not_taken_for_the_one_before() {
+fn a_recreated_publication_is_detected() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -98,21 +98,21 @@ fn a_publication_that_was_made_anew_is_not_taken_for_the_one_before() {
     sql.run("DROP PUBLICATION larder");
     sql.run(CHANGES);
     sql.run("CREATE PUBLICATION larder FOR TABLE posts, subs");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
     // The same with a publication of a schema.
-    undone(&mut sql);
+    revert(&mut sql);
     sql.run("DROP PUBLICATION larder; CREATE PUBLICATION larder FOR TABLES IN SCHEMA public");
-    client.until("published", |client| {
-        !client.ask("GET post|zoe|0000000001").starts_with('-')
+    client.wait_until("published", |client| {
+        !client.call("GET post|zoe|0000000001").starts_with('-')
     });
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
     sql.run("ALTER PUBLICATION larder DROP TABLES IN SCHEMA public");
     sql.run(CHANGES);
     sql.run("ALTER PUBLICATION larder ADD TABLES IN SCHEMA public");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
 }
 
-fn rows_that_a_publication_left_out_for_a_moment_are_found() {
+fn rows_that_a_publication_briefly_omitted_are_reloaded() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -131,21 +131,21 @@ fn rows_that_a_publication_left_out_for_a_moment_are_found() {
             "ALTER PUBLICATION larder SET TABLE posts, subs",
         ),
     ] {
-        client.until("streaming", |client| {
-            client.of_postgres("state") == "streaming"
+        client.wait_until("streaming", |client| {
+            client.postgres_info("state") == "streaming"
         });
-        becomes_as_it_is(&mut client, &mut sql);
+        wait_until_current(&mut client, &mut sql);
         sql.run(away);
         sql.run(CHANGES);
         sql.run(back);
-        becomes_as_it_is(&mut client, &mut sql);
-        undone(&mut sql);
+        wait_until_current(&mut client, &mut sql);
+        revert(&mut sql);
     }
 }
 
 /// Adding a table to a publication does not wait for its writers. Changes made before are not sent, although they are
 /// committed later.
-fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
+fn rows_of_a_transaction_before_a_table_was_published_are_loaded() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -155,11 +155,11 @@ fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
     writer.run("BEGIN");
     writer.run(CHANGES);
     sql.run("ALTER PUBLICATION larder ADD TABLE posts");
-    client.until("seen", |client| client.of_postgres("table_post") != "ok");
+    client.wait_until("seen", |client| client.postgres_info("table_post") != "ok");
     // The other table does not wait for the transaction.
     client.check("RANGECOUNT sub|ann| sub|ann}", ":1");
-    client.until("published", |client| {
-        client.of_postgres("table_post").contains(
+    client.wait_until("published", |client| {
+        client.postgres_info("table_post").contains(
             "it is read when the transactions that write in PostgreSQL at present have ended",
         )
     });
@@ -168,11 +168,11 @@ fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
     client.check("RANGECOUNT sub|ann| sub|ann}", ":2");
     assert_eq!(client.count("forgotten"), 0);
     writer.run("COMMIT");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
 }
 
 /// While the replica identity was another index, an update of the key sent only the new key.
-fn an_update_that_did_not_tell_the_key_before_it_leaves_no_row_behind() {
+fn an_update_without_the_old_key_leaves_no_stale_row() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -184,15 +184,15 @@ fn an_update_that_did_not_tell_the_key_before_it_leaves_no_row_behind() {
     sql.run("ALTER TABLE posts REPLICA IDENTITY USING INDEX posts_id_key");
     sql.run("UPDATE posts SET time = 17 WHERE time = 3");
     sql.run("ALTER TABLE posts REPLICA IDENTITY DEFAULT");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
     // A column temporarily had another column's name.
-    client.until("streaming", |client| {
-        client.of_postgres("state") == "streaming"
+    client.wait_until("streaming", |client| {
+        client.postgres_info("state") == "streaming"
     });
     sql.run("ALTER TABLE posts ADD COLUMN other text; BEGIN; ALTER TABLE posts RENAME body TO kept; ALTER TABLE posts RENAME other TO body; COMMIT");
     sql.run("UPDATE posts SET body = 'of the other' WHERE time = 4");
     sql.run("BEGIN; ALTER TABLE posts RENAME body TO other; ALTER TABLE posts RENAME kept TO body; COMMIT");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
 }
 
 fn a_table_that_is_swapped_by_rename_is_another_table() {
@@ -208,30 +208,30 @@ fn a_table_that_is_swapped_by_rename_is_another_table() {
     };
     sql.run(&swap("before", "next"));
     sql.run("INSERT INTO posts VALUES ('bob', 8, 'into the next')");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
     // The tables are swapped and swapped back between two comparisons of the catalogs.
-    client.until("streaming", |client| {
-        client.of_postgres("state") == "streaming"
+    client.wait_until("streaming", |client| {
+        client.postgres_info("state") == "streaming"
     });
     sql.run(&swap("next", "before"));
     sql.run("INSERT INTO posts VALUES ('bob', 9, 'into the one before')");
     sql.run(&swap("before", "next"));
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
 }
 
-fn rows_that_were_written_without_a_log_are_found() {
+fn rows_written_while_a_table_was_unlogged_are_reloaded() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
     let mut sql = cluster.database("without_a_log");
     let tables = SCHEMA.split("CREATE PUBLICATION").next();
-    sql.run(tables.expect("what comes before"));
+    sql.run(tables.expect("the statements before CREATE PUBLICATION"));
     sql.run("CREATE PUBLICATION larder FOR ALL TABLES");
     let (_server, mut client) = begin_on(&mut sql);
     sql.run("ALTER TABLE posts SET UNLOGGED");
     sql.run(CHANGES);
     sql.run("ALTER TABLE posts SET LOGGED");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
 }
 
 /// A load may run while the policies hide rows.
@@ -242,7 +242,7 @@ fn row_security_never_makes_rows_look_absent() {
     let mut sql = cluster.database("hidden");
     sql.run(SCHEMA);
     prepare(&mut sql);
-    let reader = named("one_who_may_not");
+    let reader = unique_name("one_who_may_not");
     sql.run(&format!(
         "CREATE ROLE {reader} LOGIN REPLICATION; GRANT SELECT ON posts, subs TO {reader}"
     ));
@@ -251,18 +251,18 @@ fn row_security_never_makes_rows_look_absent() {
     let mut client = Client::connect(&server);
     client.check("GET post|zoe|0000000001", "$-1");
     sql.run("ALTER TABLE posts ENABLE ROW LEVEL SECURITY");
-    let answer = client.ask("GET post|bob|0000000001");
+    let answer = client.call("GET post|bob|0000000001");
     assert!(answer.starts_with("-SOURCE "), "{answer}");
     sql.run("ALTER TABLE posts DISABLE ROW LEVEL SECURITY");
-    client.until("to be seen", |client| {
-        let answer = client.ask("GET post|bob|0000000001");
+    client.wait_until("to be seen", |client| {
+        let answer = client.call("GET post|bob|0000000001");
         assert_ne!(answer, "$-1");
         answer == "$3|old"
     });
 }
 
 /// While the connection was lost, the table was not in the publication. The slot has all other changes.
-fn a_permanent_slot_does_not_go_on_behind_a_gap() {
+fn a_permanent_slot_does_not_resume_after_a_gap() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -272,7 +272,7 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
     let proxy = Proxy::to(cluster.port());
     let server = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
         config.postgres.slot = SlotLife::Permanent;
-        config.postgres.slot_name = named("behind_a_gap");
+        config.postgres.slot_name = unique_name("behind_a_gap");
     });
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
@@ -280,9 +280,11 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
         "DROP PUBLICATION larder",
         "ALTER PUBLICATION larder DROP TABLE posts",
     ] {
-        becomes_as_it_is(&mut client, &mut sql);
+        wait_until_current(&mut client, &mut sql);
         proxy.refuse(true);
-        client.until("lost", |client| client.of_postgres("state") != "streaming");
+        client.wait_until("lost", |client| {
+            client.postgres_info("state") != "streaming"
+        });
         sql.run(away);
         sql.run(CHANGES);
         sql.run(if away.starts_with("DROP") {
@@ -291,16 +293,16 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
             "ALTER PUBLICATION larder ADD TABLE posts"
         });
         proxy.refuse(false);
-        client.until("streaming", |client| {
-            client.of_postgres("state") == "streaming"
+        client.wait_until("streaming", |client| {
+            client.postgres_info("state") == "streaming"
         });
-        becomes_as_it_is(&mut client, &mut sql);
-        undone(&mut sql);
+        wait_until_current(&mut client, &mut sql);
+        revert(&mut sql);
     }
     assert_eq!(client.count("forgotten"), 2);
 }
 
-fn what_does_not_concern_a_table_loads_nothing_anew() {
+fn unrelated_publication_changes_reload_nothing() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -311,16 +313,16 @@ fn what_does_not_concern_a_table_loads_nothing_anew() {
     sql.run("INSERT INTO posts VALUES ('bob', 6, 'six')");
     sql.run("VACUUM posts");
     sql.run("ANALYZE");
-    becomes_as_it_is(&mut client, &mut sql);
+    wait_until_current(&mut client, &mut sql);
     assert_eq!(client.count("loads"), loads);
     // This change concerns the other table, so that larder compares the catalogs after all previous changes.
     sql.run("ALTER TABLE subs SET (fillfactor = 90)");
-    client.until("looked at", |client| {
+    client.wait_until("the catalog was compared", |client| {
         client.check("GET post|bob|0000000006", "$3|six");
-        client.ask("RANGECOUNT sub|ann| sub|ann}");
+        client.call("RANGECOUNT sub|ann| sub|ann}");
         client.count("loads") > loads
     });
     client.check("RANGECOUNT post| post}", ":6");
-    assert_eq!(client.count("loads"), loads + 1, "posts were loaded anew");
+    assert_eq!(client.count("loads"), loads + 1, "posts were loaded again");
     assert_eq!(client.count("forgotten"), 0);
 }

@@ -4,11 +4,11 @@ use larder_protocol::config::SlotLife;
 
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
-use super::{CORES, POSTS_THROUGH, SCHEMA, TIMELINE, named, server_with};
+use super::{CORES, POSTS_WRITE_THROUGH, SCHEMA, TIMELINE, server_with, unique_name};
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
-    whatever_happens_reads_are_what_postgres_holds,
+    reads_match_postgres_under_random_changes,
 }
 
 /// A deterministic random number generator.
@@ -75,8 +75,8 @@ pub(super) fn model(sql: &mut Sql, query: &str) -> Vec<(String, String)> {
 /// Repeats a read until it succeeds, because a cut connection may be noticed late.
 pub(super) fn ask(client: &mut Client, read: &str) -> String {
     let mut answer = String::new();
-    client.until(read, |client| {
-        answer = client.ask(read);
+    client.wait_until(read, |client| {
+        answer = client.call(read);
         !answer.starts_with("-SOURCE ")
     });
     answer
@@ -120,9 +120,9 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
     let mut sql = cluster.database(&format!("random_{seed}"));
     sql.run(SCHEMA);
     let proxy = Proxy::to(cluster.port());
-    let server = server_with(&sql.url_at(proxy.port()), POSTS_THROUGH, |config| {
+    let server = server_with(&sql.url_at(proxy.port()), POSTS_WRITE_THROUGH, |config| {
         config.postgres.slot = slot;
-        config.postgres.slot_name = named(&format!("random_{seed}"));
+        config.postgres.slot_name = unique_name(&format!("random_{seed}"));
         if seed.is_multiple_of(2) {
             config.tables.memory = larder_types::ByteSize(60 << 10);
         }
@@ -160,7 +160,7 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
                     ),
                     _ => format!("RANGE post|a{author}| post|a{author}}} LIMIT 2"),
                 };
-                let read = client.ask(&read);
+                let read = client.call(&read);
                 // While the connection is cut, some reads fail.
                 assert!(
                     !read.starts_with('-')
@@ -174,8 +174,8 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
             }
         });
         for client in &mut clients {
-            client.until("streaming", |client| {
-                client.of_postgres("state") == "streaming"
+            client.wait_until("streaming", |client| {
+                client.postgres_info("state") == "streaming"
             });
             client.catch_up(&mut sql);
             check_all(client, &mut sql, seed);
@@ -183,7 +183,7 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
     }
 }
 
-fn whatever_happens_reads_are_what_postgres_holds() {
+fn reads_match_postgres_under_random_changes() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };

@@ -4,44 +4,46 @@
 use larder_protocol::config::Fsync;
 
 use super::cluster::{Cluster, Sql};
-use super::{CORES, SCHEMA, TABLES, named, server, server_with};
+use super::{CORES, SCHEMA, TABLES, server, server_with, unique_name};
 use crate::resp::Client;
 use crate::support::TestServer;
 
 on_one_and_on_several_cores! {
-    what_is_missing_is_said_with_what_mends_it,
-    rights_that_are_missing_are_said_with_what_grants_them,
-    a_server_that_tells_no_changes_is_refused,
-    rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them,
-    a_table_that_is_altered_is_looked_at_again,
-    a_table_of_its_own_rows_is_not_mapped,
+    missing_prerequisites_are_reported_with_a_remedy,
+    missing_privileges_are_reported_with_a_grant_statement,
+    a_server_without_logical_replication_is_rejected,
+    reads_report_rows_that_cannot_be_keys,
+    an_altered_table_is_checked_again,
+    a_table_with_its_own_rows_is_not_mapped,
     no_row_of_postgres_is_in_the_journal,
 }
 
-/// Prepares a database with `prepare`. A read of the table `t` must fail with `expected`, and succeed after `mend`.
+/// Prepares a database with `prepare`. A read of the table `t` must fail with `expected`, and succeed after `remedy`.
 #[track_caller]
-fn check(cluster: &Cluster, name: &str, prepare: &str, tables: &str, expected: &str, mend: &str) {
+fn check(cluster: &Cluster, name: &str, prepare: &str, tables: &str, expected: &str, remedy: &str) {
     let mut sql = cluster.database(name);
     sql.run(prepare);
-    check_on(&mut sql, tables, expected, mend);
+    check_on(&mut sql, tables, expected, remedy);
 }
 
 #[track_caller]
-fn check_on(sql: &mut Sql, tables: &str, expected: &str, mend: &str) {
+fn check_on(sql: &mut Sql, tables: &str, expected: &str, remedy: &str) {
     let server = server(&sql.url(), tables);
     let mut client = Client::connect(&server);
     assert_eq!(
-        client.ask("RANGECOUNT t| t}"),
+        client.call("RANGECOUNT t| t}"),
         format!("-SOURCE {expected}")
     );
-    assert!(client.of_postgres("state").contains(expected));
-    if !mend.is_empty() {
-        sql.run(mend);
-        client.until("mended", |client| client.ask("RANGECOUNT t| t}") == ":0");
+    assert!(client.postgres_info("state").contains(expected));
+    if !remedy.is_empty() {
+        sql.run(remedy);
+        client.wait_until("the remedy works", |client| {
+            client.call("RANGECOUNT t| t}") == ":0"
+        });
     }
 }
 
-fn what_is_missing_is_said_with_what_mends_it() {
+fn missing_prerequisites_are_reported_with_a_remedy() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -88,7 +90,7 @@ fn what_is_missing_is_said_with_what_mends_it() {
         "inserts_only",
         &format!("{made} CREATE PUBLICATION larder FOR TABLE t WITH (publish = 'insert')"),
         table,
-        "the publication larder does not tell of all changes; run ALTER PUBLICATION larder SET (publish = 'insert, update, delete, truncate')",
+        "the publication larder does not publish all changes; run ALTER PUBLICATION larder SET (publish = 'insert, update, delete, truncate')",
         "ALTER PUBLICATION larder SET (publish = 'insert, update, delete, truncate')",
     );
     check(
@@ -96,7 +98,7 @@ fn what_is_missing_is_said_with_what_mends_it() {
         "some_rows",
         &format!("{made} CREATE PUBLICATION larder FOR TABLE t WHERE (id > 5)"),
         table,
-        "the publication larder tells of some rows of t only; add the table again without WHERE: ALTER PUBLICATION larder SET TABLE ...",
+        "the publication larder publishes only some rows of t; add the table again without WHERE: ALTER PUBLICATION larder SET TABLE ...",
         "ALTER PUBLICATION larder SET TABLE t",
     );
     check(
@@ -104,7 +106,7 @@ fn what_is_missing_is_said_with_what_mends_it() {
         "some_columns",
         &format!("{made} CREATE PUBLICATION larder FOR TABLE t (id)"),
         table,
-        "the publication larder does not tell of the column v of t; add the table again without a list of columns: ALTER PUBLICATION larder SET TABLE ...",
+        "the publication larder does not publish the column v of t; add the table again without a list of columns: ALTER PUBLICATION larder SET TABLE ...",
         "ALTER PUBLICATION larder SET TABLE t",
     );
     check(
@@ -120,7 +122,7 @@ fn what_is_missing_is_said_with_what_mends_it() {
         "no_identity",
         "CREATE TABLE t (id int NOT NULL, v text); CREATE UNIQUE INDEX ON t (id); CREATE PUBLICATION larder FOR TABLE t",
         table,
-        "updates and deletes of t do not tell the column id of the row as it was; run ALTER TABLE t REPLICA IDENTITY FULL",
+        "updates and deletes of t do not include the old value of column id; run ALTER TABLE t REPLICA IDENTITY FULL",
         "ALTER TABLE t REPLICA IDENTITY FULL",
     );
     check(
@@ -160,18 +162,18 @@ fn what_is_missing_is_said_with_what_mends_it() {
         "unlogged",
         "CREATE UNLOGGED TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION larder FOR ALL TABLES",
         table,
-        "t is unlogged or temporary, so its changes are not told; run ALTER TABLE t SET LOGGED",
+        "t is unlogged or temporary, so its changes are not replicated; run ALTER TABLE t SET LOGGED",
         "ALTER TABLE t SET LOGGED",
     );
 }
 
-fn rights_that_are_missing_are_said_with_what_grants_them() {
+fn missing_privileges_are_reported_with_a_grant_statement() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
     let mut sql = cluster.database("rights");
     // Roles are global in PostgreSQL.
-    let reader = named("reader");
+    let reader = unique_name("reader");
     sql.run(&format!("CREATE ROLE {reader} LOGIN; CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION larder FOR TABLE t"));
     let url = sql.url().replace("postgres@", &format!("{reader}@"));
     let server = server(
@@ -179,12 +181,12 @@ fn rights_that_are_missing_are_said_with_what_grants_them() {
         "[tables.t]\npattern = 't|<id>'\nvalue = 'v'\nwrite = 'through'\n",
     );
     let mut client = Client::connect(&server);
-    let mut step = |expected: &str, mend: &str| {
-        let [expected, mend] = [expected, mend].map(|text| text.replace("reader", &reader));
-        client.until(&expected, |client| {
-            client.ask("GET t|1") == format!("-SOURCE {expected}")
+    let mut step = |expected: &str, remedy: &str| {
+        let [expected, remedy] = [expected, remedy].map(|text| text.replace("reader", &reader));
+        client.wait_until(&expected, |client| {
+            client.call("GET t|1") == format!("-SOURCE {expected}")
         });
-        sql.run(&mend);
+        sql.run(&remedy);
     };
     step(
         "the role reader may not follow changes; run ALTER ROLE reader REPLICATION",
@@ -195,18 +197,18 @@ fn rights_that_are_missing_are_said_with_what_grants_them() {
         "GRANT SELECT ON t TO reader; ALTER TABLE t ENABLE ROW LEVEL SECURITY",
     );
     step(
-        "row security hides rows of t from the role reader, while replication tells of all; run ALTER ROLE reader BYPASSRLS",
+        "row security hides rows of t from the role reader, while replication includes all; run ALTER ROLE reader BYPASSRLS",
         "ALTER ROLE reader BYPASSRLS",
     );
     step(
         "the role reader may not write t, which tables.t.write = \"through\" needs; run GRANT INSERT, UPDATE, DELETE ON t TO reader",
         "GRANT INSERT, UPDATE, DELETE ON t TO reader",
     );
-    client.until("granted", |client| client.ask("SET t|1 x") == "+OK");
+    client.wait_until("granted", |client| client.call("SET t|1 x") == "+OK");
     client.check("GET t|1", "$1|x");
 }
 
-fn a_server_that_tells_no_changes_is_refused() {
+fn a_server_without_logical_replication_is_rejected() {
     let Some(cluster) = Cluster::start(&["wal_level=replica"]) else {
         return;
     };
@@ -219,7 +221,7 @@ fn a_server_that_tells_no_changes_is_refused() {
     );
 }
 
-fn rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them() {
+fn reads_report_rows_that_cannot_be_keys() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -244,7 +246,7 @@ fn rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them() {
     client.check("RANGECOUNT post| post}", ":2");
 }
 
-fn a_table_that_is_altered_is_looked_at_again() {
+fn an_altered_table_is_checked_again() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -259,29 +261,29 @@ fn a_table_that_is_altered_is_looked_at_again() {
     client.check("GET post|bob|0000000002", "$3|two");
     sql.run("ALTER TABLE posts RENAME COLUMN body TO text; UPDATE posts SET text = 'x'");
     let expected = "-SOURCE posts has no column body; it has author, more, text, time; correct tables.post.value";
-    client.until(expected, |client| {
-        client.ask("GET post|bob|0000000001") == expected
+    client.wait_until(expected, |client| {
+        client.call("GET post|bob|0000000001") == expected
     });
     sql.run("ALTER TABLE posts RENAME COLUMN text TO body");
-    client.until("back", |client| {
-        client.ask("GET post|bob|0000000001") == "$1|x"
+    client.wait_until("back", |client| {
+        client.call("GET post|bob|0000000001") == "$1|x"
     });
     // Another table with the same name.
     sql.run("DROP TABLE posts; CREATE TABLE posts (author text, time bigint, body text, PRIMARY KEY (author, time))");
     let expected = "-SOURCE the publication larder does not have the table posts; run ALTER PUBLICATION larder ADD TABLE posts";
-    client.until(expected, |client| {
-        client.ask("GET post|eve|0000000001") == expected
+    client.wait_until(expected, |client| {
+        client.call("GET post|eve|0000000001") == expected
     });
-    client.until("forgotten", |client| {
-        client.ask("GET post|bob|0000000001") == expected
+    client.wait_until("forgotten", |client| {
+        client.call("GET post|bob|0000000001") == expected
     });
     sql.run("ALTER PUBLICATION larder ADD TABLE posts");
-    client.until("back", |client| {
-        client.ask("GET post|bob|0000000001") == "$-1"
+    client.wait_until("back", |client| {
+        client.call("GET post|bob|0000000001") == "$-1"
     });
 }
 
-fn a_table_of_its_own_rows_is_not_mapped() {
+fn a_table_with_its_own_rows_is_not_mapped() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -300,7 +302,7 @@ fn a_table_of_its_own_rows_is_not_mapped() {
     });
     assert_eq!(
         error,
-        "table post cannot be kept in PostgreSQL: it has rows in the data folder; remove them (without [tables.post]: RANGEDEL), or choose another name"
+        "table post cannot be stored in PostgreSQL: it has rows in the data folder; remove them (without [tables.post]: RANGEDEL), or choose another name"
     );
 }
 
@@ -320,7 +322,7 @@ fn no_row_of_postgres_is_in_the_journal() {
     client.check("GET post|bob|0000000001", "$18|a body to look for");
     client.check("SET own|1 a row of its own", "-ERR syntax error");
     assert_eq!(
-        client.ask_words(&["SET", "own|1", "a row of its own"]),
+        client.call_words(&["SET", "own|1", "a row of its own"]),
         "+OK"
     );
     let holds = |folder: &std::path::Path, text: &str| {

@@ -17,7 +17,7 @@ fn root(authority: &Authority) -> String {
 
 /// Starts a PostgreSQL that requires TLS and a password for the role `larder`, and a client certificate for the role
 /// `certified`.
-fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
+fn start_with_tls(root: &str) -> Option<(Cluster, Sql)> {
     let cluster = Cluster::start(&[])?;
     let mut sql = cluster.database("blog");
     sql.run(SCHEMA);
@@ -35,7 +35,7 @@ fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
 }
 
 /// Makes PostgreSQL present this certificate.
-fn show(cluster: &Cluster, sql: &mut Sql, shown: &Signed) {
+fn present_certificate(cluster: &Cluster, sql: &mut Sql, shown: &Signed) {
     cluster.put("server.crt", &shown.certificate);
     cluster.put("server.key", &shown.key);
     // Two calls, because ALTER SYSTEM cannot run in a transaction block.
@@ -56,7 +56,7 @@ fn reload(cluster: &Cluster, sql: &mut Sql) {
 
 /// Checks that larder can read through this URL and follows a change.
 #[track_caller]
-fn reads(sql: &mut Sql, url: &str) {
+fn check_reads(sql: &mut Sql, url: &str) {
     let server = server(url, TABLES);
     let mut client = Client::connect(&server);
     sql.run("UPDATE posts SET body = 'one'");
@@ -72,14 +72,14 @@ fn reads(sql: &mut Sql, url: &str) {
     assert_eq!(sql.one(&connections("NOT ssl")), "0");
     // The stream of the previous server may end a moment later.
     let streams = connections("ssl AND backend_type = 'walsender'");
-    client.until("one stream", |_| sql.one(&streams) == "1");
+    client.wait_until("one stream", |_| sql.one(&streams) == "1");
 }
 
 #[track_caller]
-fn is_refused(url: &str, why: &str) {
+fn check_rejected(url: &str, why: &str) {
     let server = server(url, TABLES);
     let mut client = Client::connect(&server);
-    let answer = client.ask("GET post|a1|0000000001");
+    let answer = client.call("GET post|a1|0000000001");
     assert!(
         answer.starts_with("-SOURCE ") && answer.contains(why),
         "{answer}"
@@ -87,10 +87,10 @@ fn is_refused(url: &str, why: &str) {
 }
 
 #[test]
-fn connections_are_as_safe_as_the_address_asks_for() {
+fn connections_follow_the_sslmode_of_the_address() {
     let authority = Authority::new();
     let root = root(&authority);
-    let Some((cluster, mut sql)) = encrypted(&authority.pem()) else {
+    let Some((cluster, mut sql)) = start_with_tls(&authority.pem()) else {
         return;
     };
     let url = |rest: &str| {
@@ -99,43 +99,47 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     };
     reload(&cluster, &mut sql);
     // The server does not support TLS yet.
-    is_refused(&url("?sslmode=require"), "it speaks no TLS");
-    is_refused(&url(""), "no pg_hba.conf entry");
+    check_rejected(&url("?sslmode=require"), "it does not support TLS");
+    check_rejected(&url(""), "no pg_hba.conf entry");
 
     let here = authority.sign("127.0.0.1");
-    show(&cluster, &mut sql, &here);
-    is_refused(&url("?sslmode=disable"), "no encryption");
+    present_certificate(&cluster, &mut sql, &here);
+    check_rejected(&url("?sslmode=disable"), "no encryption");
     for mode in ["", "?sslmode=prefer", "?sslmode=require"] {
-        reads(&mut sql, &url(mode));
+        check_reads(&mut sql, &url(mode));
     }
     for mode in ["require", "verify-ca", "verify-full"] {
         let url = url(&format!("?sslmode={mode}&sslrootcert={root}"));
-        reads(&mut sql, &url);
+        check_reads(&mut sql, &url);
     }
     // The system's authorities do not include the test's, and another authority did not sign the certificate.
-    is_refused(&url("?sslmode=verify-full"), "UnknownIssuer");
+    check_rejected(&url("?sslmode=verify-full"), "UnknownIssuer");
     let other = Authority::new().pem();
     let other = file(&authority, "other.crt", &other);
     for mode in ["require", "verify-ca", "verify-full"] {
         let url = url(&format!("?sslmode={mode}&sslrootcert={other}"));
-        is_refused(&url, "invalid peer certificate");
+        check_rejected(&url, "invalid peer certificate");
     }
 
     // The certificate of another host.
-    show(&cluster, &mut sql, &authority.sign("db.example"));
+    present_certificate(&cluster, &mut sql, &authority.sign("db.example"));
     let full = url(&format!("?sslmode=verify-full&sslrootcert={root}"));
-    reads(
+    check_reads(
         &mut sql,
         &url(&format!("?sslmode=verify-ca&sslrootcert={root}")),
     );
-    is_refused(&full, "not valid for name");
+    check_rejected(&full, "not valid for name");
     // A corrected certificate is accepted without a restart.
     let larder = server(&full, TABLES);
     let mut client = Client::connect(&larder);
-    assert!(client.ask("GET post|a2|0000000001").starts_with("-SOURCE "));
-    show(&cluster, &mut sql, &here);
-    client.until("mended", |client| {
-        client.ask("GET post|a2|0000000001") == "$3|two"
+    assert!(
+        client
+            .call("GET post|a2|0000000001")
+            .starts_with("-SOURCE ")
+    );
+    present_certificate(&cluster, &mut sql, &here);
+    client.wait_until("mended", |client| {
+        client.call("GET post|a2|0000000001") == "$3|two"
     });
     drop(larder);
 
@@ -143,38 +147,38 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     let old = authority.sign_with("127.0.0.1", |params| {
         params.not_after = date_time_ymd(2001, 1, 1);
     });
-    show(&cluster, &mut sql, &old);
-    reads(&mut sql, &url("?sslmode=require"));
-    is_refused(&full, "expired");
+    present_certificate(&cluster, &mut sql, &old);
+    check_reads(&mut sql, &url("?sslmode=require"));
+    check_rejected(&full, "expired");
 
     // A self-signed certificate, which is valid if it is itself trusted.
     let own = self_signed("127.0.0.1");
-    show(&cluster, &mut sql, &own);
-    is_refused(&full, "invalid peer certificate");
+    present_certificate(&cluster, &mut sql, &own);
+    check_rejected(&full, "invalid peer certificate");
     let itself = file(&authority, "itself.crt", &own.certificate);
     for mode in ["verify-ca", "verify-full"] {
         let url = url(&format!("?sslmode={mode}&sslrootcert={itself}"));
-        reads(&mut sql, &url);
+        check_reads(&mut sql, &url);
     }
 }
 
 #[test]
-fn larder_shows_a_certificate_of_its_own() {
+fn larder_presents_its_client_certificate() {
     let authority = Authority::new();
-    let Some((cluster, mut sql)) = encrypted(&authority.pem()) else {
+    let Some((cluster, mut sql)) = start_with_tls(&authority.pem()) else {
         return;
     };
-    show(&cluster, &mut sql, &authority.sign("127.0.0.1"));
+    present_certificate(&cluster, &mut sql, &authority.sign("127.0.0.1"));
     let url = format!(
         "postgres://certified@127.0.0.1:{}/blog?sslmode=verify-full&sslrootcert={}",
         cluster.port(),
         root(&authority)
     );
-    is_refused(&url, "certificate");
+    check_rejected(&url, "certificate");
     let own = authority.sign("certified");
     let certificate = file(&authority, "larder.crt", &own.certificate);
     let key = file(&authority, "larder.key", &own.key);
-    reads(
+    check_reads(
         &mut sql,
         &format!("{url}&sslcert={certificate}&sslkey={key}"),
     );

@@ -1,12 +1,12 @@
 //! Large transactions, and transactions that stay open.
 
 use super::cluster::Cluster;
-use super::{SCHEMA, TABLES, named, posts, server, server_with};
+use super::{SCHEMA, TABLES, posts, server, server_with, unique_name};
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
     a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it,
-    a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole,
+    a_transaction_within_atomic_changes_max_is_visible_atomically,
     a_slot_that_waits_for_an_open_transaction_is_reported_and_stops,
     a_slot_that_waits_for_a_prepared_transaction_is_reported,
 }
@@ -17,29 +17,29 @@ fn a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it
         return;
     };
     let mut client = Client::connect(&server);
-    let created = client.ask_words(&["JOIN.CREATE", "total", "total|<a> = count post|<a>|<t:10>"]);
+    let created = client.call_words(&["JOIN.CREATE", "total", "total|<a> = count post|<a>|<t:10>"]);
     assert_eq!(created, "+OK");
     sql.run("INSERT INTO posts VALUES ('bob', 0, 'x')");
     client.check("GET total|bob", "$1|1");
-    assert_eq!(client.of_postgres("settling"), "0");
+    assert_eq!(client.postgres_info("settling"), "0");
     for round in 1..4 {
         sql.run(&format!(
             "INSERT INTO posts SELECT 'bob', n + {round} * 10000, 'x' FROM generate_series(1, 5000) n"
         ));
-        client.until("in parts", |client| {
+        client.wait_until("in parts", |client| {
             client.count("transactions_in_parts") == round
         });
-        client.until("settled", |client| client.of_postgres("settling") == "0");
+        client.wait_until("settled", |client| client.postgres_info("settling") == "0");
         let total = (1 + round * 5000).to_string();
         client.check("GET total|bob", &format!("${}|{total}", total.len()));
     }
     // A small transaction is applied in one step.
     sql.run("INSERT INTO posts SELECT 'bob', n, 'x' FROM generate_series(1, 500) n");
-    client.until("seen", |client| client.ask("GET total|bob") == "$5|15501");
+    client.wait_until("seen", |client| client.call("GET total|bob") == "$5|15501");
     assert_eq!(client.count("transactions_in_parts"), 3);
 }
 
-fn a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole() {
+fn a_transaction_within_atomic_changes_max_is_visible_atomically() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
@@ -50,25 +50,25 @@ fn a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole() {
         config.postgres.atomic_changes_max = 5000;
     });
     let mut client = Client::connect(&server);
-    let created = client.ask_words(&["JOIN.CREATE", "total", "total|<a> = count post|<a>|<t:10>"]);
+    let created = client.call_words(&["JOIN.CREATE", "total", "total|<a> = count post|<a>|<t:10>"]);
     assert_eq!(created, "+OK");
     client.check("GET total|bob", "$1|1");
     let rows = |from: u32, to: u32| {
         format!("INSERT INTO posts SELECT 'bob', n, 'x' FROM generate_series({from}, {to}) n")
     };
     sql.run(&rows(1, 5000));
-    client.until("seen", |client| {
-        let total = client.ask("GET total|bob");
+    client.wait_until("seen", |client| {
+        let total = client.call("GET total|bob");
         assert!(total == "$1|1" || total == "$4|5001", "{total}");
         total == "$4|5001"
     });
     assert_eq!(client.count("transactions_in_parts"), 0);
     // One change more is too many.
     sql.run(&rows(5001, 10_001));
-    client.until("in parts", |client| {
+    client.wait_until("in parts", |client| {
         client.count("transactions_in_parts") == 1
     });
-    client.until("settled", |client| client.of_postgres("settling") == "0");
+    client.wait_until("settled", |client| client.postgres_info("settling") == "0");
     client.check("GET total|bob", "$5|10002");
 }
 
@@ -87,12 +87,12 @@ fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
     let pid = writer.one("SELECT pg_backend_pid()");
     let mut server = server(&sql.url(), TABLES);
     let mut client = Client::connect(&server);
-    let database = named("open_for_long");
+    let database = unique_name("open_for_long");
     let blocker = format!(
         "a slot that waits for the transaction of pid {pid} (database {database}, user postgres, application nightly job, open for "
     );
-    client.until(&blocker, |client| {
-        client.of_postgres("state").starts_with(&blocker)
+    client.wait_until(&blocker, |client| {
+        client.postgres_info("state").starts_with(&blocker)
     });
     let (status, ready) = server.get("/readyz");
     let ready = ready.as_str().expect("text").to_owned();
@@ -101,7 +101,7 @@ fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
         ready.contains(&format!("tables of PostgreSQL: {blocker}")),
         "{ready}"
     );
-    let answer = client.ask("GET post|bob|0000000001");
+    let answer = client.call("GET post|bob|0000000001");
     let refused = format!("-SOURCE PostgreSQL is not followed yet: {blocker}");
     assert!(answer.starts_with(&refused), "{answer}");
     client.check("GET own|1", "$-1");
@@ -109,13 +109,13 @@ fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
     server.restart(|_| {});
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'";
     let mut client = Client::connect(&server);
-    client.until(&blocker, |client| {
-        client.of_postgres("state").starts_with(&blocker)
+    client.wait_until(&blocker, |client| {
+        client.postgres_info("state").starts_with(&blocker)
     });
     assert_eq!(sql.one(waiting), "1");
     writer.run("COMMIT");
-    client.until("streaming", |client| {
-        client.of_postgres("state") == "streaming"
+    client.wait_until("streaming", |client| {
+        client.postgres_info("state") == "streaming"
     });
     client.check("GET post|bob|0000000002", "$3|two");
 }
@@ -132,12 +132,12 @@ fn a_slot_that_waits_for_a_prepared_transaction_is_reported() {
     let server = server(&sql.url(), TABLES);
     let mut client = Client::connect(&server);
     let blocker = "a slot that waits for the prepared transaction 'forgotten one' (open for ";
-    client.until(blocker, |client| {
-        client.of_postgres("state").starts_with(blocker)
+    client.wait_until(blocker, |client| {
+        client.postgres_info("state").starts_with(blocker)
     });
     sql.run("COMMIT PREPARED 'forgotten one'");
-    client.until("streaming", |client| {
-        client.of_postgres("state") == "streaming"
+    client.wait_until("streaming", |client| {
+        client.postgres_info("state") == "streaming"
     });
     client.check("GET post|bob|0000000001", "$3|one");
 }

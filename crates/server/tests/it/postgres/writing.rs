@@ -6,14 +6,14 @@ use crate::resp::Client;
 use crate::support::TestServer;
 
 on_one_and_on_several_cores! {
-    writes_are_refused_unless_they_go_through,
-    who_writes_through_reads_their_own_writes,
-    a_timeline_shows_what_its_reader_has_just_written_through,
+    writes_are_rejected_unless_the_table_is_written_through,
+    a_client_reads_its_own_writes_through,
+    a_timeline_includes_the_readers_own_write_through,
     counters_and_objects_are_written_in_their_columns,
-    many_writers_add_up,
+    concurrent_increments_add_up,
 }
 
-const THROUGH: &str = "
+const WRITE_THROUGH_TABLES: &str = "
 [tables.post]
 pattern = 'post|<author>|<time:10>'
 table = 'posts'
@@ -35,7 +35,7 @@ value = ['title', 'likes']
 write = 'through'
 ";
 
-fn through(name: &str) -> Option<(Sql, TestServer)> {
+fn start_write_through(name: &str) -> Option<(Sql, TestServer)> {
     let cluster = Cluster::shared()?;
     let mut sql = cluster.database(name);
     sql.run(SCHEMA);
@@ -44,16 +44,16 @@ fn through(name: &str) -> Option<(Sql, TestServer)> {
          CREATE TABLE pages (number int PRIMARY KEY, title text, likes bigint, note text DEFAULT 'kept');
          ALTER PUBLICATION larder ADD TABLE karma, pages",
     );
-    let server = server(&sql.url(), THROUGH);
+    let server = server(&sql.url(), WRITE_THROUGH_TABLES);
     Some((sql, server))
 }
 
-fn writes_are_refused_unless_they_go_through() {
+fn writes_are_rejected_unless_the_table_is_written_through() {
     let Some((mut sql, server)) = posts("refused") else {
         return;
     };
     let mut client = Client::connect(&server);
-    let refused = "-NOWRITE table post is kept in PostgreSQL (posts); write there, or set tables.post.write = \"through\"";
+    let refused = "-NOWRITE table post is stored in PostgreSQL (posts); write there, or set tables.post.write = \"through\"";
     for write in [
         "SET post|bob|0000000001 x",
         "SETNX post|bob|0000000001 x",
@@ -68,8 +68,8 @@ fn writes_are_refused_unless_they_go_through() {
     assert_eq!(sql.one("SELECT count(*) FROM posts"), "0");
 }
 
-fn who_writes_through_reads_their_own_writes() {
-    let Some((mut sql, server)) = through("through") else {
+fn a_client_reads_its_own_writes_through() {
+    let Some((mut sql, server)) = start_write_through("through") else {
         return;
     };
     let mut client = Client::connect(&server);
@@ -109,14 +109,14 @@ fn who_writes_through_reads_their_own_writes() {
     client.check("RANGECOUNT post|zoe| post|zoe}", ":0");
 }
 
-fn a_timeline_shows_what_its_reader_has_just_written_through() {
-    let Some((_sql, server)) = through("own") else {
+fn a_timeline_includes_the_readers_own_write_through() {
+    let Some((_sql, server)) = start_write_through("own") else {
         return;
     };
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
     client.check("RANGECOUNT tline|ann| tline|ann}", ":0");
-    assert_eq!(client.ask_words(&["SET", "sub|ann|bob", ""]), "+OK");
+    assert_eq!(client.call_words(&["SET", "sub|ann|bob", ""]), "+OK");
     for round in 1..20 {
         client.check(&format!("SET post|bob|{round:010} x"), "+OK");
         client.check("RANGECOUNT tline|ann| tline|ann}", &format!(":{round}"));
@@ -130,7 +130,7 @@ fn a_timeline_shows_what_its_reader_has_just_written_through() {
 }
 
 fn counters_and_objects_are_written_in_their_columns() {
-    let Some((mut sql, server)) = through("columns") else {
+    let Some((mut sql, server)) = start_write_through("columns") else {
         return;
     };
     let mut client = Client::connect(&server);
@@ -155,7 +155,7 @@ fn counters_and_objects_are_written_in_their_columns() {
         "-ERR the value of table post is not one column of integers, so nothing can be added to it",
     );
     let value = r#"{"title":"a 'b' \\ c","likes":3}"#;
-    assert_eq!(client.ask_words(&["SET", "page:7", value]), "+OK");
+    assert_eq!(client.call_words(&["SET", "page:7", value]), "+OK");
     client.check("GET page:7", &format!("${}|{value}", value.len()));
     assert_eq!(
         sql.one("SELECT number, title, likes, note FROM pages"),
@@ -177,19 +177,19 @@ fn counters_and_objects_are_written_in_their_columns() {
     for (write, expected) in [
         (
             "SET karma|bob 1 EX 10",
-            "-ERR of SET's options, NX or XX alone can be done to a table that is kept in PostgreSQL",
+            "-ERR SET on a table that is stored in PostgreSQL accepts only one option, NX or XX",
         ),
         (
             "EXPIRE karma|bob 10",
-            "-ERR EXPIRE cannot be done to table karma, which is kept in PostgreSQL; do it there, in the table karma",
+            "-ERR table karma is stored in PostgreSQL and does not support EXPIRE; change the table karma there",
         ),
         (
             "RANGEDEL post|a post|b",
-            "-ERR RANGEDEL cannot be done to table post, which is kept in PostgreSQL; do it there, in the table posts",
+            "-ERR table post is stored in PostgreSQL and does not support RANGEDEL; change the table posts there",
         ),
         (
             "MSET own|1 x karma|bob 1",
-            "-ERR table karma is kept in PostgreSQL; write its keys and keys of other tables apart",
+            "-ERR table karma is stored in PostgreSQL; write its keys and keys of other tables in separate commands",
         ),
     ] {
         client.check(write, expected);
@@ -198,13 +198,13 @@ fn counters_and_objects_are_written_in_their_columns() {
     client.check("SET karma|bob 1", "+QUEUED");
     assert!(
         client
-            .ask("EXEC")
+            .call("EXEC")
             .contains("writes to it cannot be in a transaction")
     );
 }
 
-fn many_writers_add_up() {
-    let Some((mut sql, server)) = through("adding") else {
+fn concurrent_increments_add_up() {
+    let Some((mut sql, server)) = start_write_through("adding") else {
         return;
     };
     std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn many_writers_add_up() {
             let mut client = Client::connect(&server);
             scope.spawn(move || {
                 for _ in 0..50 {
-                    assert!(client.ask("INCR karma|all").starts_with(':'));
+                    assert!(client.call("INCR karma|all").starts_with(':'));
                 }
             });
         }

@@ -11,18 +11,18 @@ use crate::redis_py;
 use crate::spaces::server;
 
 #[test]
-fn search_helpers_of_node_redis_are_content() {
-    is_content("node-redis", || node("search.js"));
+fn search_helpers_of_node_redis_work() {
+    check_script("node-redis", || node("search.js"));
 }
 
 #[test]
-fn redis_om_in_javascript_is_content() {
-    is_content("redis-om", || node("mapper.js"));
+fn redis_om_in_javascript_works() {
+    check_script("redis-om", || node("mapper.js"));
 }
 
 #[test]
-fn redis_om_in_python_is_content() {
-    is_content("redis-om", || {
+fn redis_om_in_python_works() {
+    check_script("redis-om", || {
         let mut python = Command::new(redis_py::python()?);
         python.env("PYTHONPATH", installed(".search-clients/python")?);
         python.arg(program("mapper.py"));
@@ -31,8 +31,8 @@ fn redis_om_in_python_is_content() {
 }
 
 #[test]
-fn search_commands_of_go_redis_are_content() {
-    is_content("go-redis", || {
+fn search_commands_of_go_redis_work() {
+    check_script("go-redis", || {
         let mut go = Command::new("go");
         go.current_dir(installed(".search-clients/go")?);
         go.args(["run", "-mod=vendor"]).arg(program("search.go"));
@@ -41,8 +41,8 @@ fn search_commands_of_go_redis_are_content() {
 }
 
 #[test]
-fn search_commands_of_jedis_are_content() {
-    is_content("jedis", || {
+fn search_commands_of_jedis_work() {
+    check_script("jedis", || {
         let mut java = Command::new("java");
         java.arg("-cp")
             .arg(installed(".cluster-clients")?.join("java/*"));
@@ -70,15 +70,15 @@ fn installed(folder: &str) -> Option<PathBuf> {
     folder.join("installed.txt").is_file().then_some(folder)
 }
 
-fn is_content(name: &str, command: impl FnOnce() -> Option<Command>) {
+fn check_script(name: &str, command: impl FnOnce() -> Option<Command>) {
     let Some(mut command) = command() else {
-        return larder_testing::missing(name);
+        return larder_testing::report_missing(name);
     };
     let server = server(2);
     let port = server.server().resp_addr().port();
     let output = command.arg(port.to_string()).output();
     let output = output.unwrap_or_else(|error| panic!("{name}: {error}"));
-    let told = String::from_utf8_lossy(&output.stdout);
+    let reply = String::from_utf8_lossy(&output.stdout);
     let wrong = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(told.trim(), "content", "{name}: {wrong}");
+    assert_eq!(reply.trim(), "content", "{name}: {wrong}");
 }

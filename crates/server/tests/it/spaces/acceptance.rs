@@ -8,7 +8,7 @@ use std::thread;
 
 use larder_types::Random;
 
-use super::{ask, check, found, server};
+use super::{call, check, search_keys, server};
 use crate::resp::Client;
 use crate::support::TestServer;
 
@@ -22,7 +22,7 @@ fn each_server(walk: impl Fn(&TestServer, &mut Client)) {
 }
 
 fn total(client: &mut Client, space: &str, query: &str) -> u64 {
-    let reply = ask(client, &["FT.SEARCH", space, query, "LIMIT", "0", "0"]);
+    let reply = call(client, &["FT.SEARCH", space, query, "LIMIT", "0", "0"]);
     let total = reply.strip_prefix("*1|:").map(str::parse);
     total
         .and_then(Result::ok)
@@ -31,7 +31,7 @@ fn total(client: &mut Client, space: &str, query: &str) -> u64 {
 
 /// Returns the keys of a search in the order of its reply.
 fn in_order(client: &mut Client, words: &[&str]) -> Vec<String> {
-    let reply = ask(client, words);
+    let reply = call(client, words);
     assert!(reply.starts_with('*'), "{words:?}: {reply}");
     let parts = reply.split('|').skip(2);
     parts
@@ -62,16 +62,16 @@ fn an_object_is_put_read_overwritten_and_removed() {
 fn an_equality_search_finds_none_one_and_two() {
     each_server(|_, client| {
         check(client, "FT.CREATE kv PREFIX 1 kv: SCHEMA v TAG", "+OK");
-        assert_eq!(found(client, "kv", "@v:{v1}"), "");
+        assert_eq!(search_keys(client, "kv", "@v:{v1}"), "");
         check(client, "HSET kv:k1 v v1", ":1");
-        assert_eq!(found(client, "kv", "@v:{v1}"), "kv:k1");
+        assert_eq!(search_keys(client, "kv", "@v:{v1}"), "kv:k1");
         check(client, "HSET kv:k2 v v1", ":1");
-        assert_eq!(found(client, "kv", "@v:{v1}"), "kv:k1 kv:k2");
+        assert_eq!(search_keys(client, "kv", "@v:{v1}"), "kv:k1 kv:k2");
     });
 }
 
 #[test]
-fn integers_are_exact_from_end_to_end() {
+fn integers_of_the_complete_range_are_exact() {
     each_server(|_, client| {
         check(
             client,
@@ -81,7 +81,7 @@ fn integers_are_exact_from_end_to_end() {
         for (at, number) in NUMBERS.iter().enumerate() {
             check(client, &format!("HSET kv:{at} v {number}"), ":1");
             assert_eq!(
-                found(client, "kv", &format!("@v=={number}")),
+                search_keys(client, "kv", &format!("@v=={number}")),
                 format!("kv:{at}")
             );
         }
@@ -90,21 +90,21 @@ fn integers_are_exact_from_end_to_end() {
             &["FT.SEARCH", "kv", "*", "NOCONTENT", "SORTBY", "v"],
         );
         assert_eq!(sorted, ["kv:4", "kv:2", "kv:0", "kv:1", "kv:5", "kv:3"]);
-        for (change, told) in [
+        for (change, text) in [
             ("ADD v 1", "overflow"),
             ("SUB v -1", "overflow"),
             ("DIV v 0", "divided by zero"),
             ("MOD v 0", "divided by zero"),
         ] {
-            let reply = client.ask(&format!("OBJ.CHANGE kv:3 DO {change}"));
-            assert!(reply.contains(told), "{change}: {reply}");
+            let reply = client.call(&format!("OBJ.CHANGE kv:3 DO {change}"));
+            assert!(reply.contains(text), "{change}: {reply}");
         }
         check(client, "HGET kv:3 v", "$19|9223372036854775807");
     });
 }
 
 #[test]
-fn doubles_and_texts_of_any_bytes_are_kept() {
+fn doubles_and_binary_texts_are_stored_exactly() {
     each_server(|_, client| {
         check(
             client,
@@ -119,8 +119,8 @@ fn doubles_and_texts_of_any_bytes_are_kept() {
         ] {
             check(client, &format!("HSET {key} f {number}"), ":1");
         }
-        assert_eq!(found(client, "kv", "@f:[-1 0]"), "kv:2");
-        assert_eq!(found(client, "kv", "@f>1e299"), "kv:3 kv:4");
+        assert_eq!(search_keys(client, "kv", "@f:[-1 0]"), "kv:2");
+        assert_eq!(search_keys(client, "kv", "@f>1e299"), "kv:3 kv:4");
         check(
             client,
             "OBJ.CHANGE kv:1 DO ADD f 0.5 MUL f 4 SUB f 1 DIV f 2",
@@ -132,19 +132,19 @@ fn doubles_and_texts_of_any_bytes_are_kept() {
         client.send(&[head, &bytes[..], b"\r\n"].concat());
         assert_eq!(client.reply(), ":1");
         check(client, "HSTRLEN kv:5 t", ":256");
-        let told = ask(client, &["HSET", "kv:6", "f", "nan"]);
-        assert_eq!(told, ":1");
+        let reply = call(client, &["HSET", "kv:6", "f", "nan"]);
+        assert_eq!(reply, ":1");
         assert_eq!(
             total(client, "kv", "@f:[-inf inf]"),
             4,
-            "what is no number is not found as one"
+            "a text is not found as a number"
         );
     });
 }
 
 /// For a change that adds to it, an absent field is an empty list, set or map.
 #[test]
-fn lists_sets_and_maps_begin_empty_and_become_empty_again() {
+fn lists_sets_and_maps_start_empty_and_can_be_emptied() {
     each_server(|_, client| {
         for (one, other) in [("1", "-7"), ("2.5", "3.25"), ("\"a\"", "\"b\"")] {
             check(
@@ -197,7 +197,7 @@ fn sized(text: &str) -> String {
 }
 
 #[test]
-fn lengths_ranges_and_patterns_are_found_of_keys_and_of_values() {
+fn keys_and_values_are_found_by_length_range_and_pattern() {
     each_server(|_, client| {
         check(
             client,
@@ -224,7 +224,7 @@ fn lengths_ranges_and_patterns_are_found_of_keys_and_of_values() {
                 "FILTER",
                 filter,
             ];
-            ask(client, &words).matches("kv:").count()
+            call(client, &words).matches("kv:").count()
         };
         for length in 1..=5 {
             let pattern = format!("@t:{{w'{}'}}", "?".repeat(length));
@@ -268,7 +268,7 @@ fn lengths_ranges_and_patterns_are_found_of_keys_and_of_values() {
 }
 
 #[test]
-fn a_document_is_changed_and_sorted_by_paths_that_are_made_on_demand() {
+fn a_document_is_changed_and_sorted_by_paths_created_on_demand() {
     each_server(|_, client| {
         let create = "FT.CREATE docs ON JSON PREFIX 1 doc: SCHEMA $.a.b AS b NUMERIC SORTABLE $.name AS name TAG";
         check(client, create, "+OK");
@@ -308,8 +308,11 @@ fn a_document_is_changed_and_sorted_by_paths_that_are_made_on_demand() {
             "JSON.GET doc:0",
             &sized(r#"{"a":{"b":100,"c":{"d":1.5}},"name":"yn0x"}"#),
         );
-        let told = client.ask("OBJ.CHANGE doc:0 DO ADD $.a.b 1 ADD $.name 1");
-        assert!(told.contains("is no number: nothing was changed"), "{told}");
+        let reply = client.call("OBJ.CHANGE doc:0 DO ADD $.a.b 1 ADD $.name 1");
+        assert!(
+            reply.contains("is not a number: nothing was changed"),
+            "{reply}"
+        );
         check(client, "JSON.GET doc:0 .a.b", "$3|100");
         check(
             client,
@@ -321,10 +324,10 @@ fn a_document_is_changed_and_sorted_by_paths_that_are_made_on_demand() {
             "JSON.GET doc:0",
             &sized(r#"{"a":{"b":100,"e":{"d":1.5}}}"#),
         );
-        assert_eq!(found(client, "docs", "@b:[100 100]"), "doc:0");
+        assert_eq!(search_keys(client, "docs", "@b:[100 100]"), "doc:0");
         // A group change whose target is a path.
         assert_eq!(
-            ask(
+            call(
                 client,
                 &[
                     "FT.CHANGE",
@@ -341,13 +344,13 @@ fn a_document_is_changed_and_sorted_by_paths_that_are_made_on_demand() {
             ),
             ":5"
         );
-        assert_eq!(found(client, "docs", "@b:[10 10]"), "doc:1");
+        assert_eq!(search_keys(client, "docs", "@b:[10 10]"), "doc:1");
     });
 }
 
 /// Every kind of change can be applied to a group.
 #[test]
-fn every_change_is_made_to_a_group() {
+fn every_kind_of_change_applies_to_a_group() {
     each_server(|_, client| {
         check(client, "FT.CREATE kv PREFIX 1 kv: SCHEMA n NUMERIC", "+OK");
         for (change, field, expected) in [
@@ -391,11 +394,11 @@ fn every_change_is_made_to_a_group() {
                     "m",
                     "{\"a\":1}",
                 ];
-                assert_eq!(ask(client, &words), ":4");
+                assert_eq!(call(client, &words), ":4");
             }
             let line = format!("FT.CHANGE kv @n==10 DO {change}");
             assert_eq!(
-                ask(client, &line.split(' ').collect::<Vec<_>>()),
+                call(client, &line.split(' ').collect::<Vec<_>>()),
                 ":2",
                 "{line}"
             );
@@ -409,7 +412,7 @@ fn every_change_is_made_to_a_group() {
 
 /// The owner checks the condition again, so that two concurrent clients do not both take from the same object.
 #[test]
-fn groups_of_two_clients_at_once_take_each_object_once() {
+fn concurrent_group_changes_change_each_object_once() {
     let server = server(3);
     let client = &mut Client::connect(&server);
     check(
@@ -424,7 +427,7 @@ fn groups_of_two_clients_at_once_take_each_object_once() {
         let clients = (0..3).map(|_| {
             scope.spawn(|| {
                 let client = &mut Client::connect(&server);
-                let reply = ask(
+                let reply = call(
                     client,
                     &[
                         "FT.CHANGE",
@@ -454,7 +457,7 @@ fn groups_of_two_clients_at_once_take_each_object_once() {
 
 /// Searches over objects of 32 bits, sorted in both directions, counted and deleted by group, compared with a model.
 #[test]
-fn searches_of_bits_agree_with_a_model_after_each_deletion() {
+fn searches_of_bits_match_a_model_after_each_deletion() {
     let mut random = Random::new(32);
     for (threads, subspaces) in [
         (1, ""),
@@ -467,7 +470,7 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
         let line =
             format!("FT.CREATE bits PREFIX 1 bits: {subspaces} SCHEMA n NUMERIC{attributes}");
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(ask(client, &words), "+OK");
+        assert_eq!(call(client, &words), "+OK");
         let mut model: BTreeMap<String, u32> = BTreeMap::new();
         for number in 0..256_u32 {
             // The lower 8 bits enumerate all values, the others are random.
@@ -494,7 +497,11 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
                 .filter(|(_, bits)| fits(**bits))
                 .map(|(key, _)| key.clone())
                 .collect();
-            assert_eq!(found(client, "bits", &query), expected.join(" "), "{query}");
+            assert_eq!(
+                search_keys(client, "bits", &query),
+                expected.join(" "),
+                "{query}"
+            );
             assert_eq!(
                 total(client, "bits", &query),
                 expected.len() as u64,
@@ -522,7 +529,7 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
                 assert_eq!(in_order(client, &words), first, "{query} {order}");
             }
             if asked.len() > 1 {
-                let reply = ask(client, &["FT.CHANGE", "bits", &query, "DO", "DELETE"]);
+                let reply = call(client, &["FT.CHANGE", "bits", &query, "DO", "DELETE"]);
                 assert_eq!(reply, format!(":{}", expected.len()), "{query}");
                 model.retain(|_, bits| !fits(*bits));
                 assert_eq!(total(client, "bits", &query), 0, "{query}");
@@ -535,7 +542,7 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
 /// One client writes objects in a fixed order, round after round. A client that reads them in the opposite order
 /// never sees an object of an older round than the object it read before.
 #[test]
-fn who_reads_against_the_order_of_writes_sees_no_older_object() {
+fn reads_in_reverse_order_of_writes_see_no_older_object() {
     const OBJECTS: usize = 24;
     const ROUNDS: usize = 60;
     let server = server(3);
@@ -548,7 +555,7 @@ fn who_reads_against_the_order_of_writes_sees_no_older_object() {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut before = 0;
                     for at in (0..OBJECTS).rev() {
-                        let reply = client.ask(&format!("HGET w:{at} round"));
+                        let reply = client.call(&format!("HGET w:{at} round"));
                         let round: usize = reply
                             .split('|')
                             .nth(1)
@@ -565,7 +572,7 @@ fn who_reads_against_the_order_of_writes_sees_no_older_object() {
         let client = &mut Client::connect(server);
         for round in 1..=ROUNDS {
             for at in 0..OBJECTS {
-                client.ask(&format!("HSET w:{at} round {round}"));
+                client.call(&format!("HSET w:{at} round {round}"));
             }
         }
         is_over.store(true, Ordering::Relaxed);
@@ -584,14 +591,14 @@ fn spaces_subspaces_and_indexes_are_listed_added_and_dropped() {
             "+OK",
         );
         check(client, "FT._LIST", "*2|$4|bars|$6|hotels");
-        let told = ask(client, &["FT.INFO", "hotels"]);
-        assert!(told.contains("subspaces"), "{told}");
+        let reply = call(client, &["FT.INFO", "hotels"]);
+        assert!(reply.contains("subspaces"), "{reply}");
         check(client, "FT.ALTER bars SCHEMA ADD stars NUMERIC", "+OK");
         check(client, "HSET bar:1 city Rome stars 3", ":2");
-        assert_eq!(found(client, "bars", "@stars:[3 3]"), "bar:1");
+        assert_eq!(search_keys(client, "bars", "@stars:[3 3]"), "bar:1");
         check(client, "FT.ALTER bars SCHEMA DROP stars", "+OK");
-        let told = ask(client, &["FT.SEARCH", "bars", "@stars:[3 3]"]);
-        assert!(told.starts_with("-ERR Unknown field"), "{told}");
+        let reply = call(client, &["FT.SEARCH", "bars", "@stars:[3 3]"]);
+        assert!(reply.starts_with("-ERR Unknown field"), "{reply}");
         check(client, "FT.DROPINDEX hotels", "+OK");
         check(client, "FT._LIST", "*1|$4|bars");
         // A command on an absent space returns an error immediately.
@@ -606,15 +613,15 @@ fn spaces_subspaces_and_indexes_are_listed_added_and_dropped() {
             "FT.CHANGE hotels * DO DELETE",
             "FT.CURSOR READ hotels 1",
         ] {
-            let told = client.ask(line);
-            assert!(told.starts_with('-'), "{line}: {told}");
+            let reply = client.call(line);
+            assert!(reply.starts_with('-'), "{line}: {reply}");
         }
     });
 }
 
 /// If a password is set, searches are rejected before AUTH and executed after it.
 #[test]
-fn searches_without_the_password_are_refused_and_not_left_waiting() {
+fn searches_without_authentication_are_rejected_immediately() {
     let server = TestServer::with(|config| {
         config.server.threads = 2;
         config.server.password = "open sesame".to_owned();
@@ -627,10 +634,10 @@ fn searches_without_the_password_are_refused_and_not_left_waiting() {
         "FT._LIST",
         "HGET hotel:1 city",
     ] {
-        let told = client.ask(line);
-        assert!(told.starts_with("-NOAUTH"), "{line}: {told}");
+        let reply = client.call(line);
+        assert!(reply.starts_with("-NOAUTH"), "{line}: {reply}");
     }
-    assert_eq!(ask(client, &["AUTH", "open sesame"]), "+OK");
+    assert_eq!(call(client, &["AUTH", "open sesame"]), "+OK");
     check(client, "FT.CREATE hotels SCHEMA city TAG", "+OK");
     check(client, "FT.SEARCH hotels *", "*1|:0");
 }

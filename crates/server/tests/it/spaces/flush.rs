@@ -1,11 +1,11 @@
 //! The effect of FLUSHALL on spaces.
 
-use super::{add_hotels, ask, check, create_hotels};
+use super::{add_hotels, call, check, create_hotels};
 use crate::resp::Client;
 use crate::support::TestServer;
 
 #[test]
-fn flushall_keeps_spaces_unless_it_is_to_drop_them() {
+fn flushall_keeps_spaces_unless_configured_to_drop_them() {
     for (threads, drops) in [(1, false), (1, true), (2, false), (2, true)] {
         let server = TestServer::with(|config| {
             config.server.threads = threads;
@@ -17,10 +17,10 @@ fn flushall_keeps_spaces_unless_it_is_to_drop_them() {
             check(&mut client, "FT.ALIASADD inns hotels", "+OK");
             add_hotels(&mut client);
             check(&mut client, "FLUSHALL NO", "-ERR syntax error");
-            assert!(ask(&mut client, &["FT._LIST"]).contains("hotels"));
+            assert!(call(&mut client, &["FT._LIST"]).contains("hotels"));
             check(&mut client, command, "+OK");
             check(&mut client, "DBSIZE", ":0");
-            let list = ask(&mut client, &["FT._LIST"]);
+            let list = call(&mut client, &["FT._LIST"]);
             assert_eq!(list.contains("hotels"), !drops, "{list}");
             if !drops {
                 check(&mut client, "FT.DROPINDEX hotels", "+OK");
@@ -29,7 +29,7 @@ fn flushall_keeps_spaces_unless_it_is_to_drop_them() {
         create_hotels(&mut client);
         check(&mut client, "MULTI", "+OK");
         check(&mut client, "FLUSHALL", "+QUEUED");
-        let flushed = ask(&mut client, &["EXEC"]);
+        let flushed = call(&mut client, &["EXEC"]);
         assert_eq!(
             flushed.starts_with("*1|-ERR FLUSHALL would drop"),
             drops,

@@ -18,7 +18,7 @@ pub fn server(threads: usize) -> TestServer {
 }
 
 /// Sends words as one request and returns the formatted reply.
-pub fn ask(client: &mut Client, words: &[&str]) -> String {
+pub fn call(client: &mut Client, words: &[&str]) -> String {
     client.send(&request(words));
     client.reply()
 }
@@ -26,7 +26,7 @@ pub fn ask(client: &mut Client, words: &[&str]) -> String {
 /// Sends the words of a line, separated by spaces, and checks the reply.
 fn check(client: &mut Client, line: &str, expected: &str) {
     let words: Vec<&str> = line.split(' ').collect();
-    assert_eq!(ask(client, &words), expected, "{line}");
+    assert_eq!(call(client, &words), expected, "{line}");
 }
 
 pub fn create_hotels(client: &mut Client) {
@@ -44,14 +44,14 @@ pub fn add_hotels(client: &mut Client) {
         "HSET hotel:3 city Paris stars 4 price 200 name Aurora",
         "HSET inn:4 city Rome stars 4 price 90 name Bella",
     ] {
-        let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+        let reply = call(client, &line.split(' ').collect::<Vec<_>>());
         assert_eq!(reply, ":4", "{line}");
     }
 }
 
 /// Returns the keys that a query finds, in the order of the reply.
-pub fn found(client: &mut Client, space: &str, query: &str) -> String {
-    let reply = ask(
+pub fn search_keys(client: &mut Client, space: &str, query: &str) -> String {
+    let reply = call(
         client,
         &[
             "FT.SEARCH",
@@ -71,8 +71,8 @@ pub fn found(client: &mut Client, space: &str, query: &str) -> String {
 }
 
 /// Returns the first number with this name in FT.INFO.
-pub fn figure(client: &mut Client, space: &str, name: &str) -> Option<f64> {
-    let info = ask(client, &["FT.INFO", space]);
+pub fn info_number(client: &mut Client, space: &str, name: &str) -> Option<f64> {
+    let info = call(client, &["FT.INFO", space]);
     let rest = info.split(&format!("|{name}|")).nth(1)?;
     let number = match rest.strip_prefix(':') {
         Some(rest) => rest,
@@ -83,7 +83,7 @@ pub fn figure(client: &mut Client, space: &str, name: &str) -> Option<f64> {
 }
 
 /// Pipelines requests, in groups of 200, and returns their replies.
-pub fn ask_all(client: &mut Client, requests: &[Vec<String>]) -> Vec<String> {
+pub fn call_all(client: &mut Client, requests: &[Vec<String>]) -> Vec<String> {
     let mut replies = Vec::with_capacity(requests.len());
     for some in requests.chunks(200) {
         for words in some {
@@ -96,14 +96,14 @@ pub fn ask_all(client: &mut Client, requests: &[Vec<String>]) -> Vec<String> {
 }
 
 /// Waits until all existing objects are indexed.
-pub fn indexed(client: &mut Client, space: &str) {
-    until("all objects are looked at", || {
-        ask(client, &["FT.INFO", space]).contains("|$8|indexing|:0|")
+pub fn wait_until_indexed(client: &mut Client, space: &str) {
+    until("all objects are indexed", || {
+        call(client, &["FT.INFO", space]).contains("|$8|indexing|:0|")
     });
 }
 
 #[test]
-fn objects_are_found_by_their_attributes_as_they_come_change_and_go() {
+fn searches_reflect_created_changed_and_removed_objects() {
     for threads in [1, 3] {
         let server = server(threads);
         let (client, other) = (&mut Client::connect(&server), &mut Client::connect(&server));
@@ -115,22 +115,24 @@ fn objects_are_found_by_their_attributes_as_they_come_change_and_go() {
             "*5|:2|$7|hotel:2|*4|$4|name|$5|Bella|$5|price|$2|80|$7|hotel:1|*4|$4|name|$6|Aurora|$5|price|$3|120",
         );
         assert_eq!(
-            found(client, "hotels", "@stars:[4 5] @price:[(120 +inf]"),
+            search_keys(client, "hotels", "@stars:[4 5] @price:[(120 +inf]"),
             "hotel:3"
         );
-        assert_eq!(found(client, "hotels", "aurora"), "hotel:1 hotel:3");
+        assert_eq!(search_keys(client, "hotels", "aurora"), "hotel:1 hotel:3");
         assert_eq!(
-            found(client, "hotels", "@city:{paris} | @price:[0 100]"),
+            search_keys(client, "hotels", "@city:{paris} | @price:[0 100]"),
             "hotel:2 hotel:3"
         );
-        assert_eq!(found(client, "hotels", "-@city:{rome}"), "hotel:3");
+        assert_eq!(search_keys(client, "hotels", "-@city:{rome}"), "hotel:3");
         check(client, "HSET hotel:2 city Paris", ":0");
         check(other, "DEL hotel:3", ":1");
-        assert_eq!(found(client, "hotels", "@city:{paris}"), "hotel:2");
+        assert_eq!(search_keys(client, "hotels", "@city:{paris}"), "hotel:2");
         check(client, "FT.SEARCH hotels * LIMIT 0 0", "*1|:2");
         check(client, "FT._LIST", "*1|$6|hotels");
         check(client, "PEXPIRE hotel:1 20", ":1");
-        until("one expires", || found(other, "hotels", "*") == "hotel:2");
+        until("one object expires", || {
+            search_keys(other, "hotels", "*") == "hotel:2"
+        });
         check(client, "FT.DROPINDEX hotels DD", "+OK");
         check(other, "EXISTS hotel:2 inn:4", ":1");
         check(other, "FT.SEARCH hotels *", "-ERR hotels: no such index");
@@ -139,34 +141,45 @@ fn objects_are_found_by_their_attributes_as_they_come_change_and_go() {
 }
 
 #[test]
-fn objects_that_were_there_before_are_found_after_a_while_and_all_through_a_restart() {
+fn existing_objects_are_indexed_in_the_background_and_after_a_restart() {
     let mut server = server(2);
     {
         let client = &mut Client::connect(&server);
         add_hotels(client);
         for number in 10..2010 {
             let (key, price) = (format!("hotel:{number}"), (number % 100).to_string());
-            ask(client, &["HSET", &key, "city", "Oslo", "price", &price]);
+            call(client, &["HSET", &key, "city", "Oslo", "price", &price]);
         }
         create_hotels(client);
         check(client, "FT.ALIASADD inns hotels", "+OK");
-        indexed(client, "hotels");
+        wait_until_indexed(client, "hotels");
         check(client, "FT.SEARCH inns * LIMIT 0 0", "*1|:2003");
-        assert_eq!(found(client, "inns", "@price:[5 6]").split(' ').count(), 40);
+        assert_eq!(
+            search_keys(client, "inns", "@price:[5 6]")
+                .split(' ')
+                .count(),
+            40
+        );
         check(
             client,
             "FT.ALTER hotels SCHEMA ADD stars AS level TAG",
             "+OK",
         );
-        indexed(client, "hotels");
-        assert_eq!(found(client, "hotels", "@level:{4}"), "hotel:1 hotel:3");
+        wait_until_indexed(client, "hotels");
+        assert_eq!(
+            search_keys(client, "hotels", "@level:{4}"),
+            "hotel:1 hotel:3"
+        );
     }
     for threads in [1, 3] {
         server.restart_with(|config| config.server.threads = threads);
         let client = &mut Client::connect(&server);
         // Immediately after the start, a search reflects every write that was acknowledged before it.
         check(client, "FT.SEARCH inns * LIMIT 0 0", "*1|:2003");
-        assert_eq!(found(client, "hotels", "@level:{4}"), "hotel:1 hotel:3");
+        assert_eq!(
+            search_keys(client, "hotels", "@level:{4}"),
+            "hotel:1 hotel:3"
+        );
         check(
             client,
             "FT.CREATE hotels SCHEMA city TAG",
@@ -182,7 +195,7 @@ fn objects_that_were_there_before_are_found_after_a_while_and_all_through_a_rest
 }
 
 #[test]
-fn rows_are_made_of_objects_and_read_in_parts() {
+fn aggregated_rows_are_read_in_parts() {
     for threads in [1, 2] {
         let server = server(threads);
         let client = &mut Client::connect(&server);
@@ -194,7 +207,7 @@ fn rows_are_made_of_objects_and_read_in_parts() {
             "*3|:2|*6|$4|city|$4|Rome|$1|n|$1|2|$4|most|$3|120|*6|$4|city|$5|Paris|$1|n|$1|1|$4|most|$3|200",
         );
         let first = "FT.AGGREGATE hotels * LOAD 1 @__key WITHCURSOR COUNT 2";
-        let reply = ask(client, &first.split(' ').collect::<Vec<_>>());
+        let reply = call(client, &first.split(' ').collect::<Vec<_>>());
         let (rows, cursor) = reply.rsplit_once("|:").expect("a cursor");
         assert_eq!(
             rows,
@@ -208,7 +221,7 @@ fn rows_are_made_of_objects_and_read_in_parts() {
         let gone = format!("-ERR Cursor not found, id: {cursor}");
         check(client, &format!("FT.CURSOR READ hotels {cursor}"), &gone);
         let grouped = "FT.AGGREGATE hotels * GROUPBY 1 @name SORTBY 1 @name WITHCURSOR COUNT 1";
-        let reply = ask(client, &grouped.split(' ').collect::<Vec<_>>());
+        let reply = call(client, &grouped.split(' ').collect::<Vec<_>>());
         let (_, cursor) = reply.rsplit_once("|:").expect("a cursor");
         check(client, &format!("FT.CURSOR DEL hotels {cursor}"), "+OK");
         let gone = "-ERR Cursor does not exist";
@@ -217,39 +230,42 @@ fn rows_are_made_of_objects_and_read_in_parts() {
 }
 
 #[test]
-fn full_scans_are_refused_where_that_is_configured() {
+fn full_scans_are_rejected_if_configured() {
     let server = TestServer::with(|config| config.spaces.refuse_full_scans = true);
     let client = &mut Client::connect(&server);
     create_hotels(client);
     add_hotels(client);
     check(client, "FT.SEARCH hotels * LIMIT 0 0", "*1|:3");
-    assert_eq!(found(client, "hotels", "@city:{rome}"), "hotel:1 hotel:2");
+    assert_eq!(
+        search_keys(client, "hotels", "@city:{rome}"),
+        "hotel:1 hotel:2"
+    );
     for line in [
         "FT.SEARCH hotels -@city:{rome}",
         "FT.AGGREGATE hotels * GROUPBY 1 @city",
         "FT.PROFILE hotels SEARCH QUERY -@city:{rome}",
     ] {
-        let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+        let reply = call(client, &line.split(' ').collect::<Vec<_>>());
         assert!(
-            reply.starts_with("-ERR this looks at all objects"),
+            reply.starts_with("-ERR this query scans all objects"),
             "{line}: {reply}"
         );
     }
-    let explained = ask(client, &["FT.EXPLAIN", "hotels", "-@city:{rome}"]);
+    let explained = call(client, &["FT.EXPLAIN", "hotels", "-@city:{rome}"]);
     assert!(explained.contains("all objects"), "{explained}");
     let line = "FT.AGGREGATE hotels * LOAD 1 @city WITHCURSOR COUNT 2";
-    let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+    let reply = call(client, &line.split(' ').collect::<Vec<_>>());
     assert!(reply.starts_with('*'), "{reply}");
     check(client, "FT.DROPINDEX hotels DD", "+OK");
 }
 
 #[test]
-fn what_cannot_be_done_says_why_and_where() {
+fn invalid_requests_explain_the_reason_and_the_position() {
     let server = server(1);
     let client = &mut Client::connect(&server);
     create_hotels(client);
     let mut refuses = |line: &str, why: &str| {
-        let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+        let reply = call(client, &line.split(' ').collect::<Vec<_>>());
         assert!(
             reply.starts_with('-') && reply.contains(why),
             "{line}: {reply}"
@@ -270,25 +286,25 @@ fn what_cannot_be_done_says_why_and_where() {
     refuses("FT.ALTER bars SCHEMA ADD x TAG", "Unknown index name");
     refuses("FT.DROPINDEX hotels NOW", "DD");
     refuses("FT.EXPLAIN bars *", "bars: no such index");
-    let explained = ask(client, &["FT.EXPLAIN", "hotels", "*"]);
+    let explained = call(client, &["FT.EXPLAIN", "hotels", "*"]);
     let plan = "all owners: 1 of 1 cores, 1 of 1 nodes\ncore 0: ";
     assert!(
         explained.contains(&format!("|<WILDCARD>\n\n{plan}")),
         "{explained}"
     );
     check(client, "MULTI", "+OK");
-    let queued = ask(client, &["FT.TAGVALS", "hotels", "city"]);
+    let queued = call(client, &["FT.TAGVALS", "hotels", "city"]);
     assert_eq!(queued, "-ERR FT.TAGVALS isn't allowed in a transaction");
 }
 
 #[test]
-fn a_cursor_stays_when_a_read_fails_and_goes_with_its_space() {
+fn a_cursor_survives_a_failed_read_and_is_removed_with_its_space() {
     let server = server(2);
     let client = &mut Client::connect(&server);
     create_hotels(client);
     add_hotels(client);
     let open = |client: &mut Client| {
-        let reply = ask(
+        let reply = call(
             client,
             &[
                 "FT.AGGREGATE",
@@ -317,18 +333,18 @@ fn a_cursor_stays_when_a_read_fails_and_goes_with_its_space() {
     let words: Vec<&str> = read.split(' ').collect();
     check(client, "HSET hotel:2 rooms abc", ":0");
     for _ in 0..2 {
-        let reply = ask(client, &words);
+        let reply = call(client, &words);
         assert!(
             reply.starts_with('-') && !reply.contains("not found"),
             "{reply}"
         );
     }
     check(client, "HSET hotel:2 rooms 8", ":0");
-    let reply = ask(client, &words);
+    let reply = call(client, &words);
     assert!(reply.contains("|$4|more|$1|9"), "{reply}");
     // Cursors do not carry over to a new space with the same name.
     check(client, "FT.DROPINDEX hotels", "+OK");
     create_hotels(client);
-    let reply = ask(client, &words);
+    let reply = call(client, &words);
     assert!(reply.contains("Cursor not found"), "{reply}");
 }

@@ -9,7 +9,7 @@ use larder_space::schema::Definition;
 use larder_space::value::Row;
 use larder_types::Random;
 
-use super::{ask, ask_all, found, server};
+use super::{call, call_all, search_keys, server};
 use crate::resp::Client;
 
 const SCHEMA: &str = "things PREFIX 1 thing: SCHEMA color TAG size NUMERIC note TEXT";
@@ -48,14 +48,14 @@ fn fields(random: &mut Random) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn what_is_found_is_what_a_look_at_each_object_says() {
+fn searches_match_a_full_scan() {
     for seed in 0..4 {
         walk(seed, 1 + seed as usize % 3, SCHEMA, 0, None);
     }
 }
 
 #[test]
-fn what_is_found_in_regions_is_what_a_look_at_each_object_says() {
+fn searches_in_regions_match_a_full_scan() {
     let mut answers = 0;
     for seed in 10..14 {
         answers += walk(seed, 2 + seed as usize % 2, WITH_SUBSPACES, 0, None);
@@ -64,13 +64,13 @@ fn what_is_found_in_regions_is_what_a_look_at_each_object_says() {
 }
 
 #[test]
-fn what_is_found_while_subspaces_are_cut_anew_is_what_a_look_at_each_object_says() {
+fn searches_match_a_full_scan_while_subspaces_are_recut() {
     let answers = walk(12, 2, WITH_SUBSPACES, 1100, None);
     assert!(answers > 10, "{answers} answers from regions");
 }
 
 #[test]
-fn what_is_found_while_subspaces_come_and_go_is_what_a_look_at_each_object_says() {
+fn searches_match_a_full_scan_while_subspaces_change() {
     let (mut answers, mut switches) = (0, 0);
     for (seed, filled) in [(20, 0), (21, 0), (22, 1100)] {
         let schema = if seed == 21 { SCHEMA } else { WITH_SUBSPACES };
@@ -96,12 +96,12 @@ fn alter(client: &mut Client, random: &mut Random) -> bool {
     ];
     let list = lists[random.below(lists.len() as u64) as usize];
     let line = format!("FT.ALTER things {list}");
-    let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+    let reply = call(client, &line.split(' ').collect::<Vec<_>>());
     let is_refused = [
-        "has these subspaces already",
-        "are being changed already",
+        "already has these subspaces",
+        "are already being changed",
         "are being filled",
-        "have all their objects: send it again",
+        "regions are complete: send the command again",
     ];
     assert!(
         reply == "+OK" || is_refused.iter().any(|why| reply.contains(why)),
@@ -127,7 +127,7 @@ fn fill(client: &mut Client, model: &mut BTreeMap<String, Hash>, count: u64, siz
                 .to_vec(),
         );
     }
-    let replies = ask_all(client, &requests);
+    let replies = call_all(client, &requests);
     assert!(replies.iter().all(|reply| reply.starts_with(':')));
 }
 
@@ -162,10 +162,10 @@ fn walk(
         }
         assert!(step < 100_000, "seed {seed}: cut {cuts} times");
         if filled > 0 && step > declared_at && step % 10 == 0 {
-            let told = super::figure(&mut clients[0], "things", "cuts");
+            let text = super::info_number(&mut clients[0], "things", "cuts");
             // Without subspaces, FT.INFO does not report the number of cuts.
-            assert!(told.is_some() || switches.is_some());
-            cuts = told.unwrap_or(cuts);
+            assert!(text.is_some() || switches.is_some());
+            cuts = text.unwrap_or(cuts);
             if sizes == 0 && cuts > 0.0 {
                 sizes = 100;
                 fill(&mut clients[0], &mut model, filled, sizes);
@@ -173,8 +173,8 @@ fn walk(
         }
         if step == declared_at {
             let create: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.clone()).collect();
-            assert_eq!(ask(&mut clients[0], &create), "+OK");
-            super::indexed(&mut clients[0], "things");
+            assert_eq!(call(&mut clients[0], &create), "+OK");
+            super::wait_until_indexed(&mut clients[0], "things");
         }
         if let Some(switches) = switches
             .as_mut()
@@ -198,10 +198,10 @@ fn walk(
                     words.extend([name, value.as_str()]);
                     hash.set(name.as_bytes(), value.as_bytes());
                 }
-                assert!(ask(client, &words).starts_with(':'));
+                assert!(call(client, &words).starts_with(':'));
             }
             6 => {
-                let reply = ask(client, &["HDEL", &key, "size", "color"]);
+                let reply = call(client, &["HDEL", &key, "size", "color"]);
                 assert!(reply.starts_with(':'), "{reply}");
                 if let Some(hash) = model.get_mut(&key) {
                     hash.fields.retain(|field| field.name == b"note");
@@ -210,7 +210,7 @@ fn walk(
             7 => {
                 let was_there = model.remove(&key).is_some();
                 assert_eq!(
-                    ask(client, &["DEL", &key]),
+                    call(client, &["DEL", &key]),
                     format!(":{}", u8::from(was_there))
                 );
             }
@@ -225,7 +225,7 @@ fn walk(
                     definition.covers(key.as_bytes(), &object) && matches(&predicate, &row)
                 });
                 let expected: Vec<&str> = objects.map(|(key, _)| key.as_str()).collect();
-                let is_found = found(client, "things", query);
+                let is_found = search_keys(client, "things", query);
                 assert_eq!(
                     is_found,
                     expected.join(" "),
@@ -250,7 +250,7 @@ fn walk(
 /// Returns the keys that an aggregation finds.
 fn rows_of(client: &mut Client, query: &str) -> Vec<String> {
     let words = ["FT.AGGREGATE", "things", query, "GROUPBY", "1", "@__key"];
-    let mut keys = keys_of(&ask(client, &words));
+    let mut keys = keys_of(&call(client, &words));
     keys.sort();
     keys
 }
@@ -263,7 +263,7 @@ fn read_in_parts(client: &mut Client, query: &str, count: u64) -> Vec<String> {
         .into_iter()
         .chain(["WITHCURSOR", "COUNT", &count])
         .collect();
-    let mut reply = ask(client, &words);
+    let mut reply = call(client, &words);
     let mut keys = Vec::new();
     loop {
         keys.extend(keys_of(&reply));
@@ -272,7 +272,7 @@ fn read_in_parts(client: &mut Client, query: &str, count: u64) -> Vec<String> {
             return keys;
         }
         let cursor = cursor.to_owned();
-        reply = ask(client, &["FT.CURSOR", "READ", "things", &cursor]);
+        reply = call(client, &["FT.CURSOR", "READ", "things", &cursor]);
     }
 }
 
@@ -283,7 +283,7 @@ fn keys_of(reply: &str) -> Vec<String> {
 }
 
 fn region_answers(client: &mut Client) -> u64 {
-    let info = ask(client, &["FT.INFO", "things"]);
+    let info = call(client, &["FT.INFO", "things"]);
     let answers = info.split("|region_answers|:").nth(1);
     let digits = answers.map(|rest| rest.split('|').next().unwrap_or_default());
     digits.map_or(0, |digits| digits.parse().expect("a number"))

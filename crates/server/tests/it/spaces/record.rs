@@ -1,6 +1,6 @@
 //! Recording the workload of a space, on all cores, while a recording is active.
 
-use super::{add_hotels, ask, create_hotels, server};
+use super::{add_hotels, call, create_hotels, server};
 use crate::resp::Client;
 
 fn lines<'a>(reply: &'a str, key: &str) -> Vec<&'a str> {
@@ -9,18 +9,18 @@ fn lines<'a>(reply: &'a str, key: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn searches_reads_and_changes_become_a_workload() {
+fn searches_reads_and_changes_are_recorded_as_a_workload() {
     let server = server(3);
     let mut client = Client::connect(&server);
     create_hotels(&mut client);
     add_hotels(&mut client);
     let say = |client: &mut _, line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        ask(client, &words).replace('|', "\n")
+        call(client, &words).replace('|', "\n")
     };
     assert_eq!(
         say(&mut client, "SPACE.RECORD GET hotels"),
-        "-ERR nothing is recorded: SPACE.RECORD START hotels begins it"
+        "-ERR no workload is being recorded: start with SPACE.RECORD START hotels"
     );
     // Commands before the start are not recorded.
     say(&mut client, "FT.SEARCH hotels @stars:[4 4]");
@@ -33,7 +33,7 @@ fn searches_reads_and_changes_become_a_workload() {
             "FT.AGGREGATE hotels @city:{paris} GROUPBY 1 @stars",
         );
     }
-    ask(&mut client, &["FT.SEARCH", "hotels", "@price:[100 150]"]);
+    call(&mut client, &["FT.SEARCH", "hotels", "@price:[100 150]"]);
     say(&mut client, "HGETALL hotel:1");
     say(&mut client, "HGETALL inn:4");
     say(&mut client, "HSET hotel:1 price 130");
@@ -66,17 +66,20 @@ fn searches_reads_and_changes_become_a_workload() {
     let again = say(&mut client, "SPACE.RECORD GET hotels");
     assert!(!again.contains("[[query]]"), "{again}");
     assert_eq!(say(&mut client, "SPACE.RECORD STOP hotels"), "+OK");
-    assert!(say(&mut client, "SPACE.RECORD GET hotels").starts_with("-ERR nothing is recorded"));
+    assert!(
+        say(&mut client, "SPACE.RECORD GET hotels")
+            .starts_with("-ERR no workload is being recorded")
+    );
 }
 
 #[test]
-fn what_cannot_be_recorded_is_refused() {
+fn invalid_recordings_are_rejected() {
     let server = server(2);
     let mut client = Client::connect(&server);
     create_hotels(&mut client);
     let mut say = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        ask(&mut client, &words)
+        call(&mut client, &words)
     };
     assert_eq!(say("SPACE.RECORD START inns"), "-ERR inns: no such index");
     for bad in [
@@ -91,5 +94,5 @@ fn what_cannot_be_recorded_is_refused() {
     // A change of the attributes ends the recording, because it is another workload.
     assert_eq!(say("SPACE.RECORD START hotels"), "+OK");
     assert_eq!(say("FT.ALTER hotels SCHEMA ADD rooms NUMERIC"), "+OK");
-    assert!(say("SPACE.RECORD GET hotels").starts_with("-ERR nothing is recorded"));
+    assert!(say("SPACE.RECORD GET hotels").starts_with("-ERR no workload is being recorded"));
 }

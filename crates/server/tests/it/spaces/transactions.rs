@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{add_hotels, ask, check, create_hotels, server};
+use super::{add_hotels, call, check, create_hotels, server};
 use crate::resp::Client;
 
 /// Aggregates all objects by a NUMERIC attribute, which returns its distinct values.
 const PRICES: [&str; 6] = ["FT.AGGREGATE", "hotels", "*", "GROUPBY", "1", "@price"];
 
 #[test]
-fn searches_in_a_transaction_find_what_it_has_written() {
+fn searches_in_a_transaction_find_its_own_writes() {
     for threads in [1, 2, 3] {
         let server = server(threads);
         let client = &mut Client::connect(&server);
@@ -42,7 +42,7 @@ fn searches_in_a_transaction_find_what_it_has_written() {
         }
         check(client, "MULTI", "+OK");
         check(client, "FT.INFO hotels", "+QUEUED");
-        let info = ask(client, &["EXEC"]);
+        let info = call(client, &["EXEC"]);
         assert!(info.contains("num_docs|:3|"), "{info}");
         // Other commands on spaces are not allowed in a transaction.
         check(client, "MULTI", "+OK");
@@ -64,7 +64,7 @@ impl Drop for End<'_> {
 }
 
 #[test]
-fn searches_in_a_transaction_see_one_moment() {
+fn searches_in_a_transaction_read_one_point_in_time() {
     for threads in [1, 3] {
         let server = server(threads);
         let client = &mut Client::connect(&server);
@@ -81,15 +81,15 @@ fn searches_in_a_transaction_see_one_moment() {
                         let line = format!("HSET hotel:{hotel} price {price}");
                         check(writer, &line, "+QUEUED");
                     }
-                    ask(writer, &["EXEC"]);
+                    call(writer, &["EXEC"]);
                 }
             });
             let _end = End(&ended);
             for _ in 0..200 {
                 check(client, "MULTI", "+OK");
-                assert_eq!(ask(client, &PRICES), "+QUEUED");
-                assert_eq!(ask(client, &PRICES), "+QUEUED");
-                let both = ask(client, &["EXEC"]);
+                assert_eq!(call(client, &PRICES), "+QUEUED");
+                assert_eq!(call(client, &PRICES), "+QUEUED");
+                let both = call(client, &["EXEC"]);
                 let both = both.strip_prefix("*2|").expect(&both);
                 let (first, second) = both.split_at(both.len() / 2);
                 assert_eq!(first.trim_matches('|'), second.trim_matches('|'), "{both}");

@@ -3,7 +3,7 @@
 //!
 //! The tests compare the counter of work in `INFO search`, not time.
 
-use super::{ask, ask_all, check, server};
+use super::{call, call_all, check, server};
 use crate::resp::{Client, request};
 
 const OBJECTS: usize = 1500;
@@ -32,15 +32,15 @@ fn fill(client: &mut Client, objects: usize) {
         words.map(str::to_owned).to_vec()
     };
     let requests: Vec<Vec<String>> = (0..objects).map(put).collect();
-    ask_all(client, &requests);
+    call_all(client, &requests);
 }
 
 fn work_max(client: &mut Client) -> u64 {
-    client.figure("search", "search_turn_work_max")
+    client.info_number("search", "search_turn_work_max")
 }
 
 #[test]
-fn each_turn_of_the_largest_searches_does_bounded_work_and_others_are_answered() {
+fn each_turn_of_a_large_search_does_bounded_work_and_others_are_served() {
     let server = server(1);
     let (client, other) = (&mut Client::connect(&server), &mut Client::connect(&server));
     fill(client, OBJECTS);
@@ -147,7 +147,7 @@ fn each_turn_of_the_largest_searches_does_bounded_work_and_others_are_answered()
         let shown = words[..words.len().min(4)].join(" ");
         let shown: String = shown.chars().take(60).collect();
         client.send(&request(words));
-        assert_eq!(ask(other, &["PING"]), "+PONG", "{shown}");
+        assert_eq!(call(other, &["PING"]), "+PONG", "{shown}");
         let reply = client.reply();
         assert!(!reply.starts_with('-'), "{shown}: {reply}");
         let work = work_max(other);
@@ -156,7 +156,7 @@ fn each_turn_of_the_largest_searches_does_bounded_work_and_others_are_answered()
 }
 
 #[test]
-fn a_search_that_takes_longer_than_it_may_is_an_error() {
+fn a_search_that_exceeds_its_time_limit_returns_an_error() {
     let server = server(1);
     let client = &mut Client::connect(&server);
     fill(client, OBJECTS);
@@ -165,9 +165,9 @@ fn a_search_that_takes_longer_than_it_may_is_an_error() {
         .collect();
     let query = conditions.join(" ");
     // Each object needs as many checks as the query has conditions.
-    let reply = ask(client, &["FT.SEARCH", "s", &query, "TIMEOUT", "1"]);
+    let reply = call(client, &["FT.SEARCH", "s", &query, "TIMEOUT", "1"]);
     assert!(reply.contains("Timeout limit was reached"), "{reply}");
-    let reply = ask(
+    let reply = call(
         client,
         &[
             "FT.AGGREGATE",
@@ -181,7 +181,7 @@ fn a_search_that_takes_longer_than_it_may_is_an_error() {
         ],
     );
     assert!(reply.contains("Timeout limit was reached"), "{reply}");
-    let reply = ask(
+    let reply = call(
         client,
         &["FT.SEARCH", "s", &query, "LIMIT", "0", "0", "TIMEOUT", "0"],
     );
@@ -189,17 +189,17 @@ fn a_search_that_takes_longer_than_it_may_is_an_error() {
 }
 
 #[test]
-fn a_cursor_hands_out_its_rows_in_parts_of_any_size() {
+fn a_cursor_returns_its_rows_in_parts_of_any_size() {
     let server = server(2);
     let client = &mut Client::connect(&server);
     fill(client, OBJECTS);
     let words = "FT.AGGREGATE s * GROUPBY 1 @n SORTBY 1 @n MAX 100000 WITHCURSOR COUNT 7";
-    let mut reply = ask(client, &words.split(' ').collect::<Vec<_>>());
+    let mut reply = call(client, &words.split(' ').collect::<Vec<_>>());
     let mut rows = reply.matches("|n|").count();
     let cursor = |reply: &str| reply.rsplit(':').next().map(str::to_owned);
     for count in ["1", "1000", "100000"] {
         let id = cursor(&reply).expect("a cursor");
-        reply = ask(client, &["FT.CURSOR", "READ", "s", &id, "COUNT", count]);
+        reply = call(client, &["FT.CURSOR", "READ", "s", &id, "COUNT", count]);
         assert!(!reply.starts_with('-'), "{reply}");
         rows += reply.matches("|n|").count();
     }
@@ -226,10 +226,10 @@ fn searches_end_when_their_clients_disconnect() {
             client
         })
         .collect();
-    assert_eq!(ask(other, &["PING"]), "+PONG");
+    assert_eq!(call(other, &["PING"]), "+PONG");
     drop(clients);
     let begun = std::time::Instant::now();
-    while other.figure("search", "search_abandoned") < CLIENTS {
+    while other.info_number("search", "search_abandoned") < CLIENTS {
         let is_hanging = begun.elapsed().as_secs() > 120;
         assert!(!is_hanging, "the searches were not given up");
     }

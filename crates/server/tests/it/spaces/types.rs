@@ -1,7 +1,7 @@
 //! Attributes of every type as documented in docs/guide/spaces.md: matches, values of a wrong type, missing values,
 //! and attributes that are added and dropped while objects exist.
 
-use super::{ask, check, found, indexed, server};
+use super::{call, check, search_keys, server, wait_until_indexed};
 use crate::resp::Client;
 
 fn each_server(walk: impl Fn(&mut Client)) {
@@ -12,14 +12,14 @@ fn each_server(walk: impl Fn(&mut Client)) {
 }
 
 #[track_caller]
-fn finds(client: &mut Client, space: &str, queries: &[(&str, &str)]) {
+fn check_finds(client: &mut Client, space: &str, queries: &[(&str, &str)]) {
     for (query, expected) in queries {
-        assert_eq!(found(client, space, query), *expected, "{query}");
+        assert_eq!(search_keys(client, space, query), *expected, "{query}");
     }
 }
 
 #[test]
-fn instants_and_flags_are_attributes_of_their_own() {
+fn timestamps_and_booleans_are_attribute_types() {
     each_server(|client| {
         check(
             client,
@@ -34,9 +34,9 @@ fn instants_and_flags_are_attributes_of_their_own() {
             ("event:5", "some day", "perhaps"),
         ] {
             check(client, &format!("HDEL {key} at"), ":0");
-            assert_eq!(ask(client, &["HSET", key, "at", at, "open", open]), ":2");
+            assert_eq!(call(client, &["HSET", key, "at", at, "open", open]), ":2");
         }
-        finds(
+        check_finds(
             client,
             "events",
             &[
@@ -54,7 +54,7 @@ fn instants_and_flags_are_attributes_of_their_own() {
                 ("-@at:[-inf inf]", "event:5"),
             ],
         );
-        let sorted = ask(
+        let sorted = call(
             client,
             &[
                 "FT.SEARCH",
@@ -74,13 +74,13 @@ fn instants_and_flags_are_attributes_of_their_own() {
             keys,
             ["event:3", "event:2", "event:1", "event:4", "event:5"]
         );
-        let info = ask(client, &["FT.INFO", "events"]);
+        let info = call(client, &["FT.INFO", "events"]);
         assert!(info.contains("hash_indexing_failures|:2|"), "{info}");
     });
 }
 
 #[test]
-fn lists_sets_and_maps_are_found_by_what_is_in_them() {
+fn lists_sets_and_maps_are_found_by_their_elements() {
     each_server(|client| {
         let create = "FT.CREATE docs ON JSON PREFIX 1 doc: SCHEMA $.words[*] AS words TAG $.numbers[*] AS numbers NUMERIC $.flags[*] AS flags BOOLEAN $.stock.* AS stocks NUMERIC $.stock.rome AS rome NUMERIC $.days[*] AS days TIMESTAMP $.deep.list[0].name AS first TAG";
         check(client, create, "+OK");
@@ -98,9 +98,9 @@ fn lists_sets_and_maps_are_found_by_what_is_in_them() {
                 r#"{"words":[],"numbers":[],"flags":[],"stock":{},"days":[],"deep":null}"#,
             ),
         ] {
-            assert_eq!(ask(client, &["JSON.SET", key, "$", text]), "+OK");
+            assert_eq!(call(client, &["JSON.SET", key, "$", text]), "+OK");
         }
-        finds(
+        check_finds(
             client,
             "docs",
             &[
@@ -128,7 +128,7 @@ fn lists_sets_and_maps_are_found_by_what_is_in_them() {
             "OBJ.CHANGE doc:1 DO SREM $.words \"a\" MREM $.stock rome",
             ":1",
         );
-        finds(
+        check_finds(
             client,
             "docs",
             &[
@@ -144,7 +144,7 @@ fn lists_sets_and_maps_are_found_by_what_is_in_them() {
             "OBJ.CHANGE doc:3 DO PUT $.words [] PUT $.numbers [] PUT $.stock {}",
             ":1",
         );
-        finds(
+        check_finds(
             client,
             "docs",
             &[
@@ -157,7 +157,7 @@ fn lists_sets_and_maps_are_found_by_what_is_in_them() {
 }
 
 #[test]
-fn what_is_missing_or_empty_is_found_where_it_is_declared() {
+fn missing_and_empty_values_are_found_if_declared() {
     each_server(|client| {
         check(
             client,
@@ -170,13 +170,13 @@ fn what_is_missing_or_empty_is_found_where_it_is_declared() {
             ("thing:3", "t a,b"),
         ] {
             let line = format!("HSET {key} {fields}");
-            assert!(ask(client, &line.split(' ').collect::<Vec<_>>()).starts_with(':'));
+            assert!(call(client, &line.split(' ').collect::<Vec<_>>()).starts_with(':'));
         }
         assert_eq!(
-            ask(client, &["HSET", "thing:4", "t", "", "x", "", "n", "none"]),
+            call(client, &["HSET", "thing:4", "t", "", "x", "", "n", "none"]),
             ":3"
         );
-        finds(
+        check_finds(
             client,
             "things",
             &[
@@ -188,19 +188,19 @@ fn what_is_missing_or_empty_is_found_where_it_is_declared() {
             ],
         );
         check(client, "HDEL thing:1 t", ":1");
-        finds(client, "things", &[("ismissing(@t)", "thing:1 thing:2")]);
-        let told = ask(client, &["FT.SEARCH", "things", "ismissing(@plain)"]);
+        check_finds(client, "things", &[("ismissing(@t)", "thing:1 thing:2")]);
+        let reply = call(client, &["FT.SEARCH", "things", "ismissing(@plain)"]);
         assert!(
-            told.contains("requires defining the field with 'INDEXMISSING'"),
-            "{told}"
+            reply.contains("requires defining the field with 'INDEXMISSING'"),
+            "{reply}"
         );
-        let told = ask(client, &["FT.SEARCH", "things", "@plain:{\"\"}"]);
-        assert!(told.contains("INDEXEMPTY"), "{told}");
+        let reply = call(client, &["FT.SEARCH", "things", "@plain:{\"\"}"]);
+        assert!(reply.contains("INDEXEMPTY"), "{reply}");
     });
 }
 
 #[test]
-fn attributes_are_added_and_dropped_while_objects_are_there() {
+fn attributes_are_added_and_dropped_with_existing_objects() {
     let mut server = server(2);
     let client = &mut Client::connect(&server);
     check(
@@ -224,10 +224,10 @@ fn attributes_are_added_and_dropped_while_objects_are_there() {
         "FT.ALTER hotels SCHEMA ADD stars NUMERIC SORTABLE note TEXT",
         "+OK",
     );
-    indexed(client, "hotels");
+    wait_until_indexed(client, "hotels");
     // The new attribute is searchable on existing objects, also combined with others.
     let count = |client: &mut Client, query: &str| {
-        ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"])
+        call(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"])
     };
     assert_eq!(count(client, "@stars:[4 4]"), "*1|:60");
     assert_eq!(
@@ -235,26 +235,26 @@ fn attributes_are_added_and_dropped_while_objects_are_there() {
         "*1|:2"
     );
     check(client, "HSET hotel:0 stars 9", ":0");
-    assert_eq!(found(client, "hotels", "@stars:[9 9]"), "hotel:0");
+    assert_eq!(search_keys(client, "hotels", "@stars:[9 9]"), "hotel:0");
     check(client, "FT.ALTER hotels SCHEMA DROP price", "+OK");
-    let told = count(client, "@price:[1 2]");
-    assert!(told.starts_with("-ERR Unknown field"), "{told}");
+    let reply = count(client, "@price:[1 2]");
+    assert!(reply.starts_with("-ERR Unknown field"), "{reply}");
     assert_eq!(count(client, "@stars:[9 9] @city:{c0}"), "*1|:1");
     // Objects keep the field of a dropped attribute.
     check(client, "HGET hotel:7 price", "$1|7");
     for refused in ["DROP price", "ADD stars TAG", "DROP", "ADD"] {
-        let told = ask(
+        let reply = call(
             client,
             &format!("FT.ALTER hotels SCHEMA {refused}")
                 .split(' ')
                 .collect::<Vec<_>>(),
         );
-        assert!(told.starts_with("-ERR "), "{refused}: {told}");
+        assert!(reply.starts_with("-ERR "), "{refused}: {reply}");
     }
     server.restart(|_| {});
     let client = &mut Client::connect(&server);
     assert_eq!(count(client, "@stars:[9 9]"), "*1|:1");
     check(client, "FT.ALTER hotels SCHEMA ADD price NUMERIC", "+OK");
-    indexed(client, "hotels");
+    wait_until_indexed(client, "hotels");
     assert_eq!(count(client, "@price:[7 7] @stars:[2 2]"), "*1|:1");
 }

@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_are_found_whatever_comes_and_goes(changes in proptest::collection::vec((0_u32..4_000, 1_u32..1_500, any::<bool>()), 0..24)) {
+        fn ids_are_found_after_any_insertions_and_removals(changes in proptest::collection::vec((0_u32..4_000, 1_u32..1_500, any::<bool>()), 0..24)) {
             let names: Vec<Vec<u8>> = (0..6_000).map(|id| format!("name {id}").into_bytes()).collect();
             let bytes = |id: u32| &names[id as usize][..];
             let mut ids = Ids::default();

@@ -26,7 +26,7 @@ use crate::base::number::Number;
 use crate::base::ordered::Scalar;
 use crate::base::point::Point;
 use crate::object::{Object, ObjectKind};
-use crate::schema::{Attribute, Kind};
+use crate::schema::{Attribute, AttributeKind};
 use crate::value::{Column, read_column};
 
 #[derive(Debug)]
@@ -55,7 +55,10 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// The field does not match the attribute's type.
     pub fn read(attribute: &Attribute, object: &'a Object) -> Result<Entry<'a>, String> {
-        let has_bytes = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
+        let has_bytes = matches!(
+            attribute.kind,
+            AttributeKind::Tag { .. } | AttributeKind::Text { .. }
+        );
         if let (Object::Hash(hash), true) = (object, has_bytes) {
             let field = hash.get(attribute.identifier.as_bytes());
             return Ok(field.map_or(Entry::Missing, |value| Entry::Raw(value.into())));
@@ -97,11 +100,11 @@ impl Data {
     /// Creates the column of an attribute that no object has. With `has_terms`, rows are found by tags and words.
     pub fn new(attribute: &Attribute, on: ObjectKind, has_terms: bool) -> Data {
         match attribute.kind {
-            Kind::Numeric => Data::Numbers(Codes::default()),
-            Kind::Timestamp => Data::Instants(Codes::default()),
-            Kind::Boolean => Data::Flags(Codes::default()),
-            Kind::Geo => Data::Points(Points::default()),
-            Kind::Tag { .. } | Kind::Text { .. } => {
+            AttributeKind::Numeric => Data::Numbers(Codes::default()),
+            AttributeKind::Timestamp => Data::Instants(Codes::default()),
+            AttributeKind::Boolean => Data::Flags(Codes::default()),
+            AttributeKind::Geo => Data::Points(Points::default()),
+            AttributeKind::Tag { .. } | AttributeKind::Text { .. } => {
                 Data::Values(Box::new(Values::new(attribute.clone(), on, has_terms)))
             }
         }
@@ -134,7 +137,7 @@ impl Data {
     }
 
     /// Returns whether this is the value of the row.
-    pub fn is(&self, row: u32, entry: &Entry<'_>) -> bool {
+    pub fn has_value(&self, row: u32, entry: &Entry<'_>) -> bool {
         match (self, entry) {
             (data, Entry::Missing) => data.is_missing(row),
             (Data::Numbers(codes) | Data::Instants(codes), Entry::Code(code)) => {
@@ -171,7 +174,7 @@ impl Data {
         let column = match self {
             _ if self.is_missing(row) => Some(Column::Missing),
             Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
-                Number::of_ordered_code(codes.get(row)).map(|it| Column::Numbers(vec![it]))
+                Number::from_ordered_code(codes.get(row)).map(|it| Column::Numbers(vec![it]))
             }
             Data::Instants(codes) if codes.get(row) < codes::OTHER => {
                 Some(Column::Instants(vec![codes::instant(codes.get(row))]))
@@ -240,7 +243,7 @@ impl Data {
     pub fn sort_value(&self, row: u32, attribute: &Attribute) -> Option<Scalar> {
         match self {
             Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
-                Some(Scalar::Number(Number::of_ordered_code(codes.get(row))?))
+                Some(Scalar::Number(Number::from_ordered_code(codes.get(row))?))
             }
             Data::Instants(codes) if codes.get(row) < codes::OTHER => {
                 Some(Scalar::Instant(codes::instant(codes.get(row))))

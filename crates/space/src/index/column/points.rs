@@ -91,13 +91,13 @@ fn spread(value: u32) -> u64 {
 
 /// A rectangle in 32-bit columns and lines, bounds inclusive.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::index) struct Box32 {
+pub(in crate::index) struct CellRect {
     columns: (u32, u32),
     lines: (u32, u32),
 }
 
 /// Returns the bounding rectangle of a circle, or two rectangles if it crosses the date line.
-pub(in crate::index) fn boxes(circle: &Circle) -> Vec<Box32> {
+pub(in crate::index) fn boxes(circle: &Circle) -> Vec<CellRect> {
     const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
     // Rounding must not exclude points at the edge.
     const MARGIN: f64 = 1e-6;
@@ -106,7 +106,7 @@ pub(in crate::index) fn boxes(circle: &Circle) -> Vec<Box32> {
     let height = angle.to_degrees() + MARGIN;
     let (south, north) = (latitude - height, latitude + height);
     let lines = (line_of(south.max(-90.0)), line_of(north.min(90.0)));
-    let of = |west: f64, east: f64| Box32 {
+    let of = |west: f64, east: f64| CellRect {
         columns: (column_of(west), column_of(east)),
         lines,
     };
@@ -127,7 +127,7 @@ pub(in crate::index) fn boxes(circle: &Circle) -> Vec<Box32> {
 }
 
 /// Returns a few ranges of cell numbers, bounds inclusive and ascending, that cover the rectangle closely.
-pub(in crate::index) fn ranges(of: Box32) -> Vec<(u64, u64)> {
+pub(in crate::index) fn ranges(of: CellRect) -> Vec<(u64, u64)> {
     const RANGES_MAX: usize = 24;
     // Squares of the map: the number of the first cell, and the number of remaining bits.
     let mut squares: Vec<(u64, u32)> = vec![(0, 32)];
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_lies_in_a_circle_lies_in_its_ranges(
+        fn points_in_a_circle_are_in_its_ranges(
             center in (-180.0..=180.0, -85.0..=85.0), offset in (-1.0..1.0_f64, -1.0..1.0_f64), scale in 0_i32..9, radius_m in 0.0..1.0_f64, edge in 0..4,
         ) {
             let scale = 10_f64.powi(-scale);

@@ -44,7 +44,7 @@ struct Block {
 /// The bytes of values in a range. All rows with a byte in `sure` match. Rows with a byte only in `maybe` must be
 /// tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::index) struct Within {
+pub(in crate::index) struct SketchRange {
     pub sure: RangeInclusive<u8>,
     pub maybe: RangeInclusive<u8>,
 }
@@ -175,10 +175,10 @@ impl Blocks {
     }
 
     /// Returns the bytes of rows whose codes are in a range, both bounds inclusive.
-    pub fn within(&self, low: u64, high: u64) -> Within {
+    pub fn within(&self, low: u64, high: u64) -> SketchRange {
         let (mut sure, mut maybe) = (NOTHING, NOTHING);
         if self.blocks.is_empty() || low > high {
-            return Within { sure, maybe };
+            return SketchRange { sure, maybe };
         }
         let (first, last) = (self.block_of(low), self.block_of(high));
         let is_in = |at: &usize| {
@@ -201,7 +201,7 @@ impl Blocks {
         if let Some(found) = range(&meets) {
             maybe = found;
         }
-        Within { sure, maybe }
+        SketchRange { sure, maybe }
     }
 
     /// Returns the ranks of these blocks' rows among all rows that have a number, in the order of the numbers.
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_stay_even_whatever_the_order_in_which_values_come() {
+    fn blocks_stay_even_for_any_insertion_order() {
         let count = 60_000_u64;
         type Values = fn(u64) -> u64;
         let orders: [(&str, Values); 4] = [
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_a_block_by_itself_is_sure() {
+    fn a_value_with_its_own_block_is_certain() {
         let mut blocks = Blocks::default();
         blocks.grow(5000);
         let codes: Vec<u64> = (0..5000).map(|row| row % 5).collect();
@@ -485,7 +485,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_say_what_rows_have(
+        fn sketch_bytes_agree_with_row_values(
             changes in proptest::collection::vec((0_u32..2000, 0_u64..3000, 0_u8..20), 0..6000), low in 0_u64..3000, width in 0_u64..3000,
         ) {
             let mut blocks = Blocks::default();

@@ -8,7 +8,7 @@ use super::Entry;
 use super::ids::Ids;
 use crate::base::ordered::Scalar;
 use crate::base::words::words;
-use crate::index::bytes::{Bytes, Sought};
+use crate::index::bytes::{Bytes, SearchKey};
 use crate::index::postings::Postings;
 use crate::index::rows::drop_last;
 use crate::index::sorted::Sorted;
@@ -34,7 +34,7 @@ pub(in crate::index) struct Values {
     long_bytes: usize,
     postings: usize,
     /// The number of values that are more than one tag or text.
-    pub several: usize,
+    pub multi_valued: usize,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ struct Value {
     raw: Bytes,
     rows: u32,
     /// The value is more than one tag or text.
-    is_several: bool,
+    is_multi_valued: bool,
     terms: Terms,
     sort: Sort,
 }
@@ -102,7 +102,7 @@ impl Values {
             by_bytes: Sorted::default(),
             long_bytes: 0,
             postings: 0,
-            several: 0,
+            multi_valued: 0,
         }
     }
 
@@ -149,8 +149,8 @@ impl Values {
         self.values[id as usize].terms.list()
     }
 
-    pub fn is_several(&self, id: u32) -> bool {
-        self.values[id as usize].is_several
+    pub fn is_multi_valued(&self, id: u32) -> bool {
+        self.values[id as usize].is_multi_valued
     }
 
     /// Decodes a value.
@@ -193,7 +193,7 @@ impl Values {
             self.values[now as usize].rows += 1;
         }
         if before != MISSING {
-            self.leave(before);
+            self.remove_row(before);
         }
         for term in left {
             if self.terms[term as usize].rows.len() == 0 {
@@ -203,7 +203,7 @@ impl Values {
     }
 
     /// Removes a row from a value. If it was the last one, also removes the value, and terms that no other value has.
-    fn leave(&mut self, id: u32) {
+    fn remove_row(&mut self, id: u32) {
         self.values[id as usize].rows -= 1;
         if self.values[id as usize].rows > 0 {
             return;
@@ -212,7 +212,7 @@ impl Values {
         by_raw.remove(id, |id| &values[id as usize].raw);
         let value = std::mem::take(&mut self.values[id as usize]);
         self.long_bytes -= value.heap_bytes();
-        self.several -= usize::from(value.is_several);
+        self.multi_valued -= usize::from(value.is_multi_valued);
         self.free_values.push(id);
     }
 
@@ -225,7 +225,7 @@ impl Values {
         } = self;
         by_term.remove(id, |id| &terms[id as usize].bytes);
         let bytes = &terms[id as usize].bytes;
-        let sought = Sought::new(bytes);
+        let sought = SearchKey::new(bytes);
         by_bytes.remove(id, |other| terms[other as usize].bytes.is_below(sought));
         let term = std::mem::take(&mut self.terms[id as usize]);
         self.long_bytes -= term.bytes.heap_bytes();
@@ -255,7 +255,7 @@ impl Values {
         let value = Value {
             raw: Bytes::new(raw),
             rows: 0,
-            is_several: column.scalars().nth(1).is_some(),
+            is_multi_valued: column.scalars().nth(1).is_some(),
             terms: match terms[..] {
                 [] => Terms::None,
                 [only] => Terms::One(only),
@@ -268,7 +268,7 @@ impl Values {
             },
         };
         self.long_bytes += value.heap_bytes();
-        self.several += usize::from(value.is_several);
+        self.multi_valued += usize::from(value.is_multi_valued);
         let id = self.free_values.pop().unwrap_or_else(|| {
             self.values.push(Value::default());
             (self.values.len() - 1) as u32
@@ -293,7 +293,7 @@ impl Values {
             ..
         } = self;
         by_term.insert(id, |id| &terms[id as usize].bytes);
-        let sought = Sought::new(bytes);
+        let sought = SearchKey::new(bytes);
         by_bytes.insert(id, |other| terms[other as usize].bytes.is_below(sought));
         id
     }
@@ -323,13 +323,13 @@ impl Values {
 
     /// Returns the number of terms that sort before these bytes.
     pub fn rank_of_term(&self, bytes: &[u8]) -> usize {
-        let sought = Sought::new(bytes);
+        let sought = SearchKey::new(bytes);
         self.by_bytes
             .rank(|id| self.terms[id as usize].bytes.is_below(sought))
     }
 
-    /// See [`crate::index::SpaceIndex::take_apart`].
-    pub fn take_apart(&mut self, pieces: &mut usize) {
+    /// See [`crate::index::SpaceIndex::free_some`].
+    pub fn free_some(&mut self, pieces: &mut usize) {
         drop_last(&mut self.values, pieces);
         drop_last(&mut self.terms, pieces);
     }

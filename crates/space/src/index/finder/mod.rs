@@ -30,7 +30,7 @@ use self::candidates::{Candidates, is_list_cheaper, scan_effort};
 use self::walk::{Walk, WalkEnd, WalkPlace};
 use super::SpaceIndex;
 use super::access::{Access, walk_ranks};
-use super::check::Extent;
+use super::check::ScanSize;
 use super::plan::{Origin, Plan};
 use crate::query::Predicate;
 use crate::search::SortKey;
@@ -38,7 +38,7 @@ use crate::search::request::SortBy;
 
 /// The request of a search. It is the same in every step of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct FinderQuery<'a> {
     pub predicate: &'a Predicate,
     pub order: &'a [SortKey],
     /// The number of rows to keep, the first ones in order.
@@ -51,9 +51,9 @@ pub(super) struct Asked<'a> {
     pub weight: usize,
 }
 
-impl<'a> Asked<'a> {
-    pub fn new(predicate: &'a Predicate, keep: usize) -> Asked<'a> {
-        Asked {
+impl<'a> FinderQuery<'a> {
+    pub fn new(predicate: &'a Predicate, keep: usize) -> FinderQuery<'a> {
+        FinderQuery {
             predicate,
             order: &[],
             keep,
@@ -64,11 +64,11 @@ impl<'a> Asked<'a> {
     }
 
     /// Limits the preparation of the predicate. With many conditions, each gets less.
-    fn extent(&self, wanted: Extent) -> Extent {
+    fn extent(&self, wanted: ScanSize) -> ScanSize {
         match self.weight {
             0..=2 => wanted,
-            3..=16 => wanted.min(Extent::Many),
-            _ => wanted.min(Extent::Some),
+            3..=16 => wanted.min(ScanSize::Many),
+            _ => wanted.min(ScanSize::Some),
         }
     }
 }
@@ -76,7 +76,7 @@ impl<'a> Asked<'a> {
 #[derive(Debug)]
 pub(super) struct Finder {
     /// The index's clock at the start. Rows added later are skipped.
-    began: u64,
+    started_at: u64,
     /// Restricts the search to keys after this one.
     after: Option<Vec<u8>>,
     phase: Phase,
@@ -84,7 +84,7 @@ pub(super) struct Finder {
     total: Option<u64>,
     /// The counters for [`Profile`](super::Profile).
     pub work: Work,
-    /// The cost of planning, in units of [`APART`].
+    /// The cost of planning, in units of [`SINGLE_ROW_EFFORT`].
     planned: usize,
     origin: Origin,
     estimate: u64,
@@ -124,11 +124,11 @@ const ROWS_MIN: usize = 16;
 
 /// The effort of examining one row individually, anywhere in memory. In a sequential scan, the same work examines one
 /// row for an effort of 1.
-pub(super) const APART: usize = 256;
+pub(super) const SINGLE_ROW_EFFORT: usize = 256;
 
 /// The remaining effort of a step, and the work done so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Left {
+pub(super) struct StepBudget {
     effort: usize,
     /// The maximum number of rows in a batch.
     rows_max: usize,
@@ -136,9 +136,9 @@ pub(super) struct Left {
     spent: usize,
 }
 
-impl Left {
-    pub fn new(effort: usize) -> Left {
-        Left {
+impl StepBudget {
+    pub fn new(effort: usize) -> StepBudget {
+        StepBudget {
             effort: effort.max(1),
             rows_max: usize::MAX,
             looked_at: 0,
@@ -147,14 +147,14 @@ impl Left {
     }
 
     /// Limits batches to this many rows, but at least one.
-    pub fn in_batches_of(self, rows_max: usize) -> Left {
-        Left {
+    pub fn in_batches_of(self, rows_max: usize) -> StepBudget {
+        StepBudget {
             rows_max: rows_max.max(1),
             ..self
         }
     }
 
-    fn is_none(&self) -> bool {
+    fn is_spent(&self) -> bool {
         self.effort == 0
     }
 
@@ -167,7 +167,7 @@ impl Left {
         rows.min(self.rows_max)
     }
 
-    fn note(&mut self, rows: usize, each: usize, weight: usize) {
+    fn charge(&mut self, rows: usize, each: usize, weight: usize) {
         let effort = rows.saturating_mul(each).saturating_mul(weight);
         self.effort = self.effort.saturating_sub(effort);
         self.looked_at += rows;
@@ -179,21 +179,21 @@ impl Left {
         self.spent
     }
 
-    fn note_found(&mut self, rows: usize) {
-        self.effort = self.effort.saturating_sub(rows * APART);
-        self.spent += rows * APART;
+    fn charge_found(&mut self, rows: usize) {
+        self.effort = self.effort.saturating_sub(rows * SINGLE_ROW_EFFORT);
+        self.spent += rows * SINGLE_ROW_EFFORT;
     }
 
-    fn note_apart(&mut self, rows: usize, weight: usize) {
-        self.note(rows, APART, weight);
+    fn charge_single_rows(&mut self, rows: usize, weight: usize) {
+        self.charge(rows, SINGLE_ROW_EFFORT, weight);
     }
 }
 
 impl Finder {
     /// Plans a query. With `after`, it is restricted to keys after this one, and matches are not counted.
-    pub fn new(index: &SpaceIndex, asked: &Asked<'_>, after: Option<Vec<u8>>) -> Finder {
+    pub fn new(index: &SpaceIndex, query: &FinderQuery<'_>, after: Option<Vec<u8>>) -> Finder {
         let mut finder = Finder {
-            began: index.clock(),
+            started_at: index.clock(),
             after,
             phase: Phase::Done,
             total: None,
@@ -202,13 +202,13 @@ impl Finder {
             origin: Origin::Nothing,
             estimate: 0,
         };
-        if let Some(keys) = asked.keys {
+        if let Some(keys) = query.keys {
             finder.origin = Origin::Keys(keys.len());
             finder.estimate = keys.len() as u64;
             finder.phase = Phase::Rows(Candidates::Keys(finder.after.clone()));
             return finder;
         }
-        let (access, planned) = Access::planned(asked.predicate, index);
+        let (access, planned) = Access::planned(query.predicate, index);
         finder.planned = planned;
         finder.origin = Origin::of(&access, index);
         finder.estimate = access.count as u64;
@@ -218,40 +218,45 @@ impl Finder {
         if access.count == 0 {
             finder.total = Some(0);
         }
-        if access.count == 0 || (asked.keep == 0 && (finder.total.is_some() || !asked.is_counted)) {
+        if access.count == 0 || (query.keep == 0 && (finder.total.is_some() || !query.is_counted)) {
             finder.estimate = 0;
             return finder;
         }
-        finder.phase = match finder.walk(index, asked, &access) {
+        finder.phase = match finder.walk(index, query, &access) {
             Some(walk) => Phase::Walk(Walk {
                 access: Some(access),
                 ..walk
             }),
-            None if asked.keep == 0 => {
-                Phase::Count(Candidates::new(&access, index, asked.predicate), 0)
+            None if query.keep == 0 => {
+                Phase::Count(Candidates::new(&access, index, query.predicate), 0)
             }
-            None => Phase::Rows(Candidates::new(&access, index, asked.predicate)),
+            None => Phase::Rows(Candidates::new(&access, index, query.predicate)),
         };
         finder
     }
 
     /// Returns a walk in result order, if it is probably cheaper.
-    fn walk(&mut self, index: &SpaceIndex, asked: &Asked<'_>, access: &Access) -> Option<Walk> {
+    fn walk(
+        &mut self,
+        index: &SpaceIndex,
+        query: &FinderQuery<'_>,
+        access: &Access,
+    ) -> Option<Walk> {
         let all = index.rows.len();
         let found = ((access.share * all as f64) as usize)
             .min(access.count)
             .max(1);
-        if asked.keep == 0 || asked.keep >= found {
+        if query.keep == 0 || query.keep >= found {
             return None;
         }
-        let first = asked.order.first().copied();
+        let first = query.order.first().copied();
         let (by, is_descending) =
             first.map_or((SortBy::Key, false), |it| (it.by, it.is_descending));
         let (place, length, is_whole) = match by {
             SortBy::Key => (WalkPlace::Key(self.after.clone(), None), all, true),
             SortBy::Attribute(id) => {
                 let attribute = index.attribute(id).filter(|it| it.can_walk())?;
-                let (ranges, is_whole) = walk_ranks(asked.predicate, attribute, all);
+                let (ranges, is_whole) = walk_ranks(query.predicate, attribute, all);
                 let length = ranges.iter().map(Range::len).sum();
                 let group = 0..0;
                 (WalkPlace::Order { ranges, group }, length, is_whole)
@@ -262,15 +267,15 @@ impl Finder {
         }
         // The cost of examining all candidates, as a number of individually examined rows. Each match costs one more,
         // to sort it.
-        let scan = scan_effort(index, asked.predicate);
-        let candidates = if is_list_cheaper(access, index, asked.predicate) {
+        let scan = scan_effort(index, query.predicate);
+        let candidates = if is_list_cheaper(access, index, query.predicate) {
             access.count
         } else {
-            scan.div_ceil(APART)
+            scan.div_ceil(SINGLE_ROW_EFFORT)
         };
-        let is_count_saved = self.total.is_some() || !asked.is_counted;
+        let is_count_saved = self.total.is_some() || !query.is_counted;
         let saved = found + if is_count_saved { candidates } else { 0 };
-        let expected = (asked.keep as f64 * length as f64 / found as f64) as usize;
+        let expected = (query.keep as f64 * length as f64 / found as f64) as usize;
         // A walk that finds too few matches within this budget ends, and all candidates are examined after all. The
         // total cost is then at most doubled.
         if expected.saturating_mul(5) / 4 > saved {
@@ -280,7 +285,7 @@ impl Finder {
         Some(Walk {
             by,
             is_descending,
-            has_ties: asked.order.len() > 1 && by != SortBy::Key,
+            has_ties: query.order.len() > 1 && by != SortBy::Key,
             is_whole,
             place,
             fetched: VecDeque::new(),
@@ -291,8 +296,8 @@ impl Finder {
         })
     }
 
-    pub fn plan(&self, index: &SpaceIndex, asked: &Asked<'_>) -> Plan {
-        let (predicate, keep) = (asked.predicate, asked.keep);
+    pub fn plan(&self, index: &SpaceIndex, query: &FinderQuery<'_>) -> Plan {
+        let (predicate, keep) = (query.predicate, query.keep);
         let mut filters = Vec::new();
         let is_decided = matches!(predicate, Predicate::Leaf(_)) && self.total.is_some();
         if !is_decided {
@@ -323,12 +328,12 @@ impl Finder {
     }
 
     /// Returns the effort of planning and of listing rows.
-    pub fn effort_of_planning(&self) -> usize {
-        self.planned * APART + self.lists()
+    pub fn planning_effort(&self) -> usize {
+        self.planned * SINGLE_ROW_EFFORT + self.listed_rows()
     }
 
     /// Returns the number of listed rows.
-    pub fn lists(&self) -> usize {
+    pub fn listed_rows(&self) -> usize {
         match &self.phase {
             Phase::Rows(Candidates::List { rows, .. })
             | Phase::Count(Candidates::List { rows, .. }, _) => rows.len(),
@@ -346,13 +351,13 @@ impl Finder {
     pub fn next(
         &mut self,
         index: &SpaceIndex,
-        asked: &Asked<'_>,
+        query: &FinderQuery<'_>,
         kept: usize,
-        left: &mut Left,
+        left: &mut StepBudget,
         batch: &mut Vec<u32>,
     ) -> Event {
         batch.clear();
-        if left.is_none() && !matches!(self.phase, Phase::Done) {
+        if left.is_spent() && !matches!(self.phase, Phase::Done) {
             return Event::Paused;
         }
         let before = left.looked_at;
@@ -366,9 +371,9 @@ impl Finder {
         let event = match &mut phase {
             Phase::Done => return Event::Done,
             Phase::Rows(candidates) => {
-                let is_done = candidates.next(index, asked, left, batch);
+                let is_done = candidates.next(index, query, left, batch);
                 self.total = None;
-                self.pass_over(index, batch);
+                self.remove_new_rows(index, batch);
                 if is_done {
                     phase = Phase::Done;
                 }
@@ -376,13 +381,13 @@ impl Finder {
             }
             Phase::Count(candidates, count) => {
                 // If all rows are older than the run, they can be counted without listing them.
-                if index.clock() == self.began
-                    && let Some(more) = candidates.count(index, asked, left)
+                if index.clock() == self.started_at
+                    && let Some(more) = candidates.count(index, query, left)
                 {
                     *count += more;
                 }
-                let is_done = candidates.next(index, asked, left, batch);
-                self.pass_over(index, batch);
+                let is_done = candidates.next(index, query, left, batch);
+                self.remove_new_rows(index, batch);
                 *count += batch.len() as u64;
                 batch.clear();
                 if is_done {
@@ -393,15 +398,15 @@ impl Finder {
             }
             Phase::Walk(walk) => {
                 let is_old = |row| self.is_old(index, row);
-                let end = walk.next(index, asked, kept, left, batch, is_old);
+                let end = walk.next(index, query, kept, left, batch, is_old);
                 match end {
                     None => Event::Found,
-                    Some(WalkEnd::Enough) if self.total.is_some() || !asked.is_counted => {
+                    Some(WalkEnd::Enough) if self.total.is_some() || !query.is_counted => {
                         phase = Phase::Done;
                         Event::Found
                     }
                     Some(WalkEnd::Enough) => {
-                        let candidates = walk.candidates(index, asked, self.began);
+                        let candidates = walk.candidates(index, query, self.started_at);
                         phase = Phase::Count(candidates, 0);
                         Event::Found
                     }
@@ -411,9 +416,9 @@ impl Finder {
                         phase = Phase::Done;
                         Event::Found
                     }
-                    Some(WalkEnd::Lost) => {
+                    Some(WalkEnd::Abandoned) => {
                         batch.clear();
-                        phase = Phase::Rows(walk.candidates(index, asked, self.began));
+                        phase = Phase::Rows(walk.candidates(index, query, self.started_at));
                         Event::Restarted
                     }
                 }
@@ -433,11 +438,12 @@ impl Finder {
     #[inline]
     fn is_old(&self, index: &SpaceIndex, row: u32) -> bool {
         let after = self.after.as_deref();
-        index.rows.born(row) <= self.began && after.is_none_or(|after| index.rows.key(row) > after)
+        index.rows.added_at(row) <= self.started_at
+            && after.is_none_or(|after| index.rows.key(row) > after)
     }
 
-    fn pass_over(&self, index: &SpaceIndex, batch: &mut Vec<u32>) {
-        if index.clock() != self.began || self.after.is_some() {
+    fn remove_new_rows(&self, index: &SpaceIndex, batch: &mut Vec<u32>) {
+        if index.clock() != self.started_at || self.after.is_some() {
             batch.retain(|row| self.is_old(index, *row));
         }
     }

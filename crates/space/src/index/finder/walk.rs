@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::candidates::Candidates;
-use super::{Asked, Left};
+use super::{FinderQuery, StepBudget};
 use crate::index::SpaceIndex;
 use crate::index::access::Access;
-use crate::index::check::{Check, Extent};
+use crate::index::check::{Check, ScanSize};
 use crate::index::sorted::Sorted;
 use crate::search::request::SortBy;
 
@@ -52,7 +52,7 @@ pub(super) enum WalkEnd {
     /// Every object was examined.
     All,
     /// The walk is no longer the best method.
-    Lost,
+    Abandoned,
 }
 
 impl Walk {
@@ -60,9 +60,9 @@ impl Walk {
     pub fn next(
         &mut self,
         index: &SpaceIndex,
-        asked: &Asked<'_>,
+        query: &FinderQuery<'_>,
         kept: usize,
-        left: &mut Left,
+        left: &mut StepBudget,
         batch: &mut Vec<u32>,
         is_old: impl Fn(u32) -> bool,
     ) -> Option<WalkEnd> {
@@ -71,38 +71,38 @@ impl Walk {
             self.fetched.clear();
             match &mut self.place {
                 WalkPlace::Key(_, rank) => *rank = None,
-                WalkPlace::Order { .. } => return Some(WalkEnd::Lost),
+                WalkPlace::Order { .. } => return Some(WalkEnd::Abandoned),
             }
         }
-        let is_enough = kept >= asked.keep;
+        let is_enough = kept >= query.keep;
         if is_enough && !self.has_ties {
             return Some(WalkEnd::Enough);
         }
-        let extent = asked.extent(Extent::of(self.budget));
-        let check = Check::new(asked.predicate, index, extent);
+        let extent = query.extent(ScanSize::of(self.budget));
+        let check = Check::new(query.predicate, index, extent);
         let mut end = None;
         let mut looked_at = None;
-        while !left.is_none() {
+        while !left.is_spent() {
             // The caller determines how many of these matches are kept.
-            if !is_enough && kept + batch.len() >= asked.keep {
+            if !is_enough && kept + batch.len() >= query.keep {
                 break;
             }
             if self.budget == 0 {
-                return Some(WalkEnd::Lost);
+                return Some(WalkEnd::Abandoned);
             }
             if self.fetched.is_empty() {
                 // Fetch few rows if few are requested.
-                let hoped = asked
+                let rows_max = query
                     .keep
                     .saturating_sub(kept + batch.len())
                     .clamp(16, CHUNK);
-                self.fetch(index, hoped);
+                self.fetch(index, rows_max);
             }
             let Some(row) = self.fetched.pop_front() else {
                 end = Some(match (self.is_whole, is_enough) {
                     (true, false) => WalkEnd::All,
                     (_, true) => WalkEnd::Enough,
-                    (false, false) => return Some(WalkEnd::Lost),
+                    (false, false) => return Some(WalkEnd::Abandoned),
                 });
                 break;
             };
@@ -111,7 +111,7 @@ impl Walk {
                 break;
             }
             looked_at = Some(row);
-            left.note_apart(1, asked.weight);
+            left.charge_single_rows(1, query.weight);
             self.budget -= 1;
             if is_old(row) && check.holds(row) {
                 batch.push(row);
@@ -125,10 +125,15 @@ impl Walk {
     }
 
     /// Returns all candidates of the query, after the walk failed.
-    pub fn candidates(&mut self, index: &SpaceIndex, asked: &Asked<'_>, began: u64) -> Candidates {
+    pub fn candidates(
+        &mut self,
+        index: &SpaceIndex,
+        query: &FinderQuery<'_>,
+        began: u64,
+    ) -> Candidates {
         let access = self.access.take().filter(|_| index.clock() == began);
-        let access = access.unwrap_or_else(|| index.access(asked.predicate));
-        Candidates::new(&access, index, asked.predicate)
+        let access = access.unwrap_or_else(|| index.access(query.predicate));
+        Candidates::new(&access, index, query.predicate)
     }
 
     fn order<'i>(&self, index: &'i SpaceIndex) -> Option<&'i Sorted> {
@@ -169,10 +174,10 @@ impl Walk {
                 let behind = || {
                     let key = after.as_ref()?;
                     let rank = index.rows.rank_of_key(key);
-                    let is_there = order
+                    let is_present = order
                         .at(rank)
                         .is_some_and(|row| index.rows.key(row) == &key[..]);
-                    Some(rank + usize::from(is_there))
+                    Some(rank + usize::from(is_present))
                 };
                 let begin = rank.or_else(behind).unwrap_or(0);
                 order.copy_between(begin, begin + count, &mut out);

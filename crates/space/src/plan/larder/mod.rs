@@ -28,9 +28,9 @@
 //! every search estimates the route of each subspace, and pays for it.
 //!
 //! **Matches**: each match is examined, returned or not. A recording contains the numbers of matches, and their
-//! distribution over the searches ([`found`]). Otherwise constraints are assumed to be independent, and the numbers to
-//! be exponentially distributed. If it is less work, a server visits its objects in sort order until it has enough
-//! rows: of `n` objects with `m` matches, it visits `n/m` for each row.
+//! distribution over the searches ([`match_distribution`]). Otherwise constraints are assumed to be independent, and
+//! the numbers to be exponentially distributed. If it is less work, a server visits its objects in sort order until it
+//! has enough rows: of `n` objects with `m` matches, it visits `n/m` for each row.
 //!
 //! **Results**: each server finds as many rows as are sent, if it has them, and they are merged. If `m` objects match
 //! and at most `r` are sent, `s` servers together find `min(m, s r)`, and `s (1 - (1 - 1/s)^m)` of them find at least
@@ -46,20 +46,20 @@
 //! It moves if an attribute changes, unless the new value's region happens to be on the same server. Each copy updates
 //! its local indexes. The cost of a write at the owner of the key differs from that at the holder of a copy.
 //!
-//! **Contention**: there are `c` clients and `s` servers, and a share `w` of the operations are writes. If a write takes
-//! as long as a search, `u = c w / s` clients write at each server at a time. Their writes have a common commit, so each
-//! pays `1 / max(1, u)` of it. A search waits for uncommitted writes at each contacted server. If writes arrive
+//! **Contention**: there are `c` clients and `s` servers, and a share `w` of the operations are writes. If a write
+//! takes as long as a search, `u = c w / s` clients write at each server at a time. Their writes have a common commit,
+//! so each pays `1 / max(1, u)` of it. A search waits for uncommitted writes at each contacted server. If writes arrive
 //! independently, a share `1 - exp(-u)` of the servers have some.
 
-mod found;
-mod placed;
+mod match_distribution;
 mod predict;
+mod query_placement;
 mod search;
 mod values;
 mod writes;
 
-use self::found::Found;
-use self::search::{Asks, Constraint, Query};
+use self::match_distribution::MatchDistribution;
+use self::search::{Constraint, ConstraintKind, Query};
 use self::values::Values;
 use self::writes::Write;
 use super::configuration::{AttributeSet, Configuration, Layout};
@@ -77,7 +77,7 @@ pub struct LarderModel<'a> {
     writes: Vec<Write>,
     get_share: f64,
     /// The mean number of concurrent writes at one server.
-    writes_under_way: f64,
+    concurrent_writes: f64,
 }
 
 impl<'a> LarderModel<'a> {
@@ -98,27 +98,30 @@ impl<'a> LarderModel<'a> {
             index.expect("the workload is checked")
         };
         let queries = workload.queries.iter().map(|class| {
-            let equal = class.equal.iter().map(|name| (name, Asks::Values(1.0)));
+            let equal = class
+                .equal
+                .iter()
+                .map(|name| (name, ConstraintKind::Values(1.0)));
             let one_of = class
                 .one_of
                 .iter()
-                .map(|(name, &count)| (name, Asks::Values(count)));
+                .map(|(name, &count)| (name, ConstraintKind::Values(count)));
             let range = class
                 .range
                 .iter()
-                .map(|(name, &share)| (name, Asks::Range(share)));
-            let constraint = |(name, asks): (&String, Asks)| {
+                .map(|(name, &share)| (name, ConstraintKind::Range(share)));
+            let constraint = |(name, asks): (&String, ConstraintKind)| {
                 let attribute = index_of(name);
                 let own = match asks {
-                    Asks::Range(share) => share,
-                    Asks::Values(count) => {
+                    ConstraintKind::Range(share) => share,
+                    ConstraintKind::Values(count) => {
                         let values = Values::of(&workload.attributes[attribute], workload.objects);
                         (count * values.selectivity()).min(1.0)
                     }
                 };
                 Constraint {
                     attribute,
-                    asks,
+                    kind: asks,
                     selectivity: class.selectivity.get(name).copied().unwrap_or(own),
                 }
             };
@@ -132,7 +135,7 @@ impl<'a> LarderModel<'a> {
                 constraints,
                 matches,
                 results,
-                found: Found::of(class, matches, results),
+                found: MatchDistribution::of(class, matches, results),
             }
         });
         let writes = workload.modifications.iter().map(|class| Write {
@@ -145,7 +148,7 @@ impl<'a> LarderModel<'a> {
         Ok(LarderModel {
             indexes,
             queries: queries.collect(),
-            writes_under_way: f64::from(deployment.clients) * written
+            concurrent_writes: f64::from(deployment.clients) * written
                 / f64::from(deployment.servers),
             writes,
             get_share: workload.gets / total,
@@ -168,10 +171,10 @@ impl<'a> LarderModel<'a> {
                 .constraints
                 .iter()
                 .find(|it| it.attribute == attribute);
-            match constraint.map(|it| it.asks) {
+            match constraint.map(|it| it.kind) {
                 None => 0.0,
-                Some(Asks::Values(_)) => query.share,
-                Some(Asks::Range(_)) => query.share / 2.0,
+                Some(ConstraintKind::Values(_)) => query.share,
+                Some(ConstraintKind::Range(_)) => query.share / 2.0,
             }
         };
         self.queries.iter().map(of).sum()
@@ -272,6 +275,6 @@ impl CostModel for LarderModel<'_> {
     }
 
     fn predict(&self, configuration: &Configuration) -> Prediction {
-        self.predicted(configuration)
+        self.compute_prediction(configuration)
     }
 }

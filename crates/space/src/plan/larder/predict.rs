@@ -2,19 +2,19 @@
 
 use super::super::configuration::Configuration;
 use super::super::latency;
-use super::super::model::{ClassKind, ClassPrediction, Parts, Prediction, mean_of};
+use super::super::model::{ClassKind, ClassPrediction, CostParts, Prediction, mean_of};
 use super::LarderModel;
 
 impl LarderModel<'_> {
-    pub(super) fn predicted(&self, configuration: &Configuration) -> Prediction {
+    pub(super) fn compute_prediction(&self, configuration: &Configuration) -> Prediction {
         let model = self.with_indexes(configuration.indexes);
         let workload = self.workload;
         let message = self.deployment.message_us;
         let mut classes = Vec::new();
         if self.get_share > 0.0 {
-            let parts = Parts {
+            let parts = CostParts {
                 gets: self.deployment.costs.get_us,
-                ..Parts::default()
+                ..CostParts::default()
             };
             classes.push(ClassPrediction {
                 latency_idle_us: parts.work() + message,
@@ -63,15 +63,15 @@ impl LarderModel<'_> {
                 ..ClassPrediction::of(&named.name, ClassKind::Modification, write.share)
             });
         }
-        model.together(configuration, classes)
+        model.combine_classes(configuration, classes)
     }
 
-    fn together(
+    fn combine_classes(
         &self,
         configuration: &Configuration,
         mut classes: Vec<ClassPrediction>,
     ) -> Prediction {
-        let mut parts = Parts::default();
+        let mut parts = CostParts::default();
         for class in &classes {
             parts.add(&class.parts, class.share);
         }
@@ -83,7 +83,7 @@ impl LarderModel<'_> {
             waits_us: idle - self.busy_path(&classes),
             processors,
         };
-        let steady = latency::steady(&load, self.deployment.clients);
+        let steady = latency::solve_steady_state(&load, self.deployment.clients);
         for class in &mut classes {
             let waits = self.waits(class);
             class.latency_us = waits + (class.latency_idle_us - waits) * steady.stretch;

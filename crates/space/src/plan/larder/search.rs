@@ -1,10 +1,10 @@
 //! The cost of a search: the contacted servers, their candidates, and their matches.
 
 use super::super::configuration::Layout;
-use super::super::model::Parts;
+use super::super::model::CostParts;
 use super::LarderModel;
-use super::found::Found;
-use super::placed::Placed;
+use super::match_distribution::MatchDistribution;
+use super::query_placement::QueryPlacement;
 
 #[derive(Debug, Clone)]
 pub(super) struct Query {
@@ -13,25 +13,25 @@ pub(super) struct Query {
     pub constraints: Vec<Constraint>,
     pub matches: f64,
     pub results: f64,
-    pub found: Found,
+    pub found: MatchDistribution,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Constraint {
     pub attribute: usize,
-    pub asks: Asks,
+    pub kind: ConstraintKind,
     /// The share of objects that satisfy the constraint.
     pub selectivity: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Asks {
+pub(super) enum ConstraintKind {
     Values(f64),
     Range(f64),
 }
 
 /// The number of objects that a scan examines in the time of one listed object, if it was not measured.
-const SCANNED: f64 = 64.0;
+const SCAN_SPEEDUP: f64 = 64.0;
 
 /// The work of one query in one subspace.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ pub(super) struct Estimate {
     pub regions: f64,
     pub candidates: f64,
     pub index: Option<usize>,
-    pub parts: Parts,
+    pub parts: CostParts,
 }
 
 impl LarderModel<'_> {
@@ -49,17 +49,17 @@ impl LarderModel<'_> {
         let (regions, placed) = match layout {
             None => {
                 let regions = self.servers() * f64::from(self.deployment.key_regions);
-                (regions, Placed::everywhere(self.servers()))
+                (regions, QueryPlacement::everywhere(self.servers()))
             }
             Some(layout) => {
                 let contacts = layout.dimensions.iter().map(|&(attribute, bits)| {
                     self.contacts(query, attribute.into(), f64::from(1 << bits))
                 });
-                (contacts.product(), self.placed(query, layout))
+                (contacts.product(), self.place_query(query, layout))
             }
         };
-        let here = objects * placed.share;
-        let mut candidates = here;
+        let local_objects = objects * placed.share;
+        let mut candidates = local_objects;
         let mut leads = None;
         for constraint in &query.constraints {
             if !self.indexes.contains(constraint.attribute) {
@@ -67,8 +67,8 @@ impl LarderModel<'_> {
             }
             // This attribute also selected the contacted servers, so a larger share of their objects satisfies the
             // constraint.
-            let of_these = here / placed.chosen_by(constraint.attribute);
-            let found = (of_these * constraint.selectivity).min(here);
+            let of_these = local_objects / placed.remaining_share(constraint.attribute);
+            let found = (of_these * constraint.selectivity).min(local_objects);
             if found < candidates {
                 (candidates, leads) = (found, Some((constraint, of_these)));
             }
@@ -77,15 +77,15 @@ impl LarderModel<'_> {
         let costs = &self.deployment.costs;
         let bytes = self.workload.object_bytes as f64;
         let result_us = costs.result_us + bytes * costs.result_byte_us;
-        let rows = query.found.on(placed.servers);
+        let rows = query.found.total_on(placed.servers);
         let results_us = match costs.row_us {
             Some(us) => rows * (us + bytes * costs.row_byte_us) + query.results * result_us,
             None => rows * result_us,
         };
         let further = query.constraints.len().saturating_sub(1) as f64;
         let scanned_us = match costs.scan_us {
-            Some(us) => here * us,
-            None => (here / SCANNED + query.matches) * costs.candidate_us,
+            Some(us) => local_objects * us,
+            None => (local_objects / SCAN_SPEEDUP + query.matches) * costs.candidate_us,
         };
         let looked_at_us = match leads {
             // Without other conditions, the index yields only matches.
@@ -94,7 +94,7 @@ impl LarderModel<'_> {
                 // At least the matches, if every object that satisfies another condition satisfies this one too.
                 let share = constraint.selectivity.max(query.matches / of_these);
                 self.listed(constraint, share, |share| {
-                    ((of_these * share).min(here) * costs.candidate_us).min(scanned_us)
+                    ((of_these * share).min(local_objects) * costs.candidate_us).min(scanned_us)
                 })
             }
             None => scanned_us,
@@ -102,24 +102,24 @@ impl LarderModel<'_> {
         let (index, candidates) = if looked_at_us < scanned_us {
             (leads.map(|it| it.0.attribute), candidates)
         } else {
-            (None, here.min(scanned_us / costs.candidate_us))
+            (None, local_objects.min(scanned_us / costs.candidate_us))
         };
         let match_us = costs.match_us.unwrap_or_default();
-        let mut parts = Parts {
+        let mut parts = CostParts {
             queries: costs.query_us,
             servers: placed.servers * (costs.server_us + further * costs.condition_us),
             regions: regions * costs.region_us,
             candidates: looked_at_us
-                + query.found.chosen_us(
+                + query.found.selection_us(
                     placed.servers,
-                    here,
+                    local_objects,
                     further == 0.0,
                     match_us,
                     costs.walk_us,
                 ),
-            results: results_us + query.found.servers_that_find(placed.servers) * costs.found_us,
-            contention: placed.servers * costs.beside_us * (1.0 - (-self.writes_under_way).exp()),
-            ..Parts::default()
+            results: results_us + query.found.servers_with_matches(placed.servers) * costs.found_us,
+            contention: placed.servers * costs.beside_us * (1.0 - (-self.concurrent_writes).exp()),
+            ..CostParts::default()
         };
         let of_a_server = (parts.work() - parts.queries) / placed.servers;
         parts.skew = self.servers() * placed.excess * of_a_server;
@@ -135,7 +135,7 @@ impl LarderModel<'_> {
     /// Returns the mean of `us`, a function of the share of objects that satisfy the constraint, over the requested
     /// values. The mean of that share is `selectivity`.
     fn listed(&self, constraint: &Constraint, selectivity: f64, us: impl Fn(f64) -> f64) -> f64 {
-        let Asks::Values(_) = constraint.asks else {
+        let ConstraintKind::Values(_) = constraint.kind else {
             return us(selectivity);
         };
         let values = self.values(constraint.attribute);

@@ -14,11 +14,11 @@ pub(super) struct Values<'a> {
 impl Values<'_> {
     pub(super) fn of(profile: &AttributeProfile, objects: u64) -> Values<'_> {
         let hot: f64 = profile.hot.iter().map(|it| it.objects).sum();
-        let asked: f64 = profile.hot.iter().map(|it| it.queries).sum();
+        let hot_queries: f64 = profile.hot.iter().map(|it| it.queries).sum();
         let others = profile.distinct.unwrap_or(objects).min(objects) as f64;
         let others = others - profile.hot.len() as f64;
         let (queries, objects) = if others > 0.0 {
-            (1.0 - asked, (1.0 - hot) / others)
+            (1.0 - hot_queries, (1.0 - hot) / others)
         } else {
             (0.0, 0.0)
         };
@@ -32,10 +32,10 @@ impl Values<'_> {
     pub(super) fn mean(&self, number: impl Fn(f64) -> f64) -> f64 {
         let hot = self.profile.hot.iter();
         let hot: f64 = hot.map(|it| it.queries * number(it.objects)).sum();
-        let asked: f64 = self.profile.hot.iter().map(|it| it.queries).sum();
+        let hot_queries: f64 = self.profile.hot.iter().map(|it| it.queries).sum();
         let sum = hot + self.queries * number(self.objects);
         // All values are listed as frequent, and the shares of their queries do not add up to 1.
-        let weight = asked + self.queries;
+        let weight = hot_queries + self.queries;
         if weight > 0.0 {
             sum / weight
         } else {

@@ -13,9 +13,9 @@ use std::ops::{Bound, RangeBounds};
 use larder_types::{Random, key_hash};
 
 use super::workload::{
-    AttributeProfile, Bucket, HotValue, Kind, Modification, QueryClass, Workload,
+    AttributeProfile, Bucket, HotValue, Modification, ModificationKind, QueryClass, Workload,
 };
-use sketch::{Distinct, Frequent, Sample};
+use sketch::{DistinctCount, FrequentValues, Sample};
 
 /// The maximum number of classes of queries, and of modifications. Beyond it, the rarest are dropped.
 pub const CLASSES_MAX: usize = 40;
@@ -29,7 +29,7 @@ const HOT_SHARE_MIN: f64 = 1.0 / 256.0;
 
 /// The constraint of a query on one attribute.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
+pub enum RecordedConstraint<'a> {
     /// One value, as the hash of its encoding.
     Equal(u64),
     OneOf(&'a [u64]),
@@ -40,7 +40,7 @@ pub enum Asked<'a> {
 /// The observations of a space.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    attributes: Vec<Observed>,
+    attributes: Vec<AttributeRecord>,
     queries: Classes<QueryShape, QuerySums>,
     modifications: Classes<(u8, u64), ()>,
     gets: f64,
@@ -48,12 +48,12 @@ pub struct Recorder {
 }
 
 #[derive(Debug, Clone)]
-struct Observed {
+struct AttributeRecord {
     name: String,
     ordered: bool,
-    in_objects: Frequent,
-    in_queries: Frequent,
-    distinct: Distinct,
+    in_objects: FrequentValues,
+    in_queries: FrequentValues,
+    distinct: DistinctCount,
     sample: Sample,
 }
 
@@ -79,19 +79,19 @@ struct QuerySums {
 #[derive(Debug, Clone)]
 struct Classes<K, V> {
     seen: BTreeMap<K, (f64, V)>,
-    forgotten: f64,
+    dropped: f64,
 }
 
 impl Recorder {
     /// Creates a recorder. `attributes` contains the name of each attribute, and whether it is ordered. Other methods
     /// identify an attribute by its position.
     pub fn new<'a>(attributes: impl IntoIterator<Item = (&'a str, bool)>, seed: u64) -> Recorder {
-        let observed = |(name, ordered): (&str, bool)| Observed {
+        let observed = |(name, ordered): (&str, bool)| AttributeRecord {
             name: name.to_owned(),
             ordered,
-            in_objects: Frequent::default(),
-            in_queries: Frequent::default(),
-            distinct: Distinct::default(),
+            in_objects: FrequentValues::default(),
+            in_queries: FrequentValues::default(),
+            distinct: DistinctCount::default(),
             sample: Sample::default(),
         };
         Recorder {
@@ -109,28 +109,33 @@ impl Recorder {
 
     /// Records a query, with the number of matches, if known, and the number of returned objects. Only the first
     /// constraint on an attribute counts.
-    pub fn query(&mut self, asked: &[(usize, Asked<'_>)], matches: Option<u64>, results: u64) {
+    pub fn query(
+        &mut self,
+        constraints: &[(usize, RecordedConstraint<'_>)],
+        matches: Option<u64>,
+        results: u64,
+    ) {
         let mut shape = QueryShape::default();
         let mut numbers: Vec<(usize, f64)> = Vec::new();
-        for &(attribute, asked) in asked {
+        for &(attribute, constraints) in constraints {
             let observed = &mut self.attributes[attribute];
             let bit = 1 << attribute;
             if (shape.equal | shape.one_of | shape.range) & bit != 0 {
                 continue;
             }
-            match asked {
-                Asked::Equal(value) => {
+            match constraints {
+                RecordedConstraint::Equal(value) => {
                     shape.equal |= bit;
                     observed.in_queries.add(value);
                 }
-                Asked::OneOf(values) => {
+                RecordedConstraint::OneOf(values) => {
                     shape.one_of |= bit;
                     numbers.push((attribute, values.len().max(1) as f64));
                     for &value in values {
                         observed.in_queries.add(value);
                     }
                 }
-                Asked::Range(low, high) => {
+                RecordedConstraint::Range(low, high) => {
                     shape.range |= bit;
                     numbers.push((attribute, observed.sample.share(low, high)));
                 }
@@ -149,15 +154,15 @@ impl Recorder {
     }
 
     /// Records an update of these attributes, or a create or a delete.
-    pub fn modification(&mut self, kind: Kind, changed: &[usize]) {
+    pub fn modification(&mut self, kind: ModificationKind, changed: &[usize]) {
         let changed = match kind {
-            Kind::Update => changed.iter().fold(0, |set, at| set | 1 << at),
-            Kind::Create | Kind::Delete => 0,
+            ModificationKind::Update => changed.iter().fold(0, |set, at| set | 1 << at),
+            ModificationKind::Create | ModificationKind::Delete => 0,
         };
         let kind = match kind {
-            Kind::Update => 0,
-            Kind::Create => 1,
-            Kind::Delete => 2,
+            ModificationKind::Update => 0,
+            ModificationKind::Create => 1,
+            ModificationKind::Delete => 2,
         };
         self.modifications.count((kind, changed));
     }
@@ -199,8 +204,8 @@ impl Recorder {
     }
 
     /// Returns the share of operations whose class was dropped.
-    pub fn forgotten(&self) -> f64 {
-        let forgotten = self.queries.forgotten + self.modifications.forgotten;
+    pub fn dropped_share(&self) -> f64 {
+        let forgotten = self.queries.dropped + self.modifications.dropped;
         let all = self.count();
         if all > 0.0 { forgotten / all } else { 0.0 }
     }
@@ -214,8 +219,12 @@ impl Recorder {
             objects,
             object_bytes,
             gets: self.gets,
-            unrecorded: self.queries.forgotten + self.modifications.forgotten,
-            attributes: self.attributes.iter().map(Observed::profile).collect(),
+            unrecorded: self.queries.dropped + self.modifications.dropped,
+            attributes: self
+                .attributes
+                .iter()
+                .map(AttributeRecord::profile)
+                .collect(),
             queries: queries
                 .map(|(shape, (count, sums))| self.class(shape, *count, sums, objects))
                 .collect(),
@@ -223,7 +232,11 @@ impl Recorder {
                 .map(|(&(kind, changed), &(count, ()))| Modification {
                     name: String::new(),
                     frequency: count,
-                    kind: [Kind::Update, Kind::Create, Kind::Delete][usize::from(kind)],
+                    kind: [
+                        ModificationKind::Update,
+                        ModificationKind::Create,
+                        ModificationKind::Delete,
+                    ][usize::from(kind)],
                     changes: self.names(changed),
                 })
                 .collect(),
@@ -271,15 +284,15 @@ impl Recorder {
     }
 }
 
-impl Observed {
+impl AttributeRecord {
     fn profile(&self) -> AttributeProfile {
         let distinct = self.distinct.estimate().round().max(1.0) as u64;
         let mut values: Vec<HotValue> = Vec::new();
-        let told = self.in_objects.values().chain(self.in_queries.values());
-        let mut told: Vec<u64> = told.collect();
-        told.sort_unstable();
-        told.dedup();
-        for value in told {
+        let values_seen = self.in_objects.values().chain(self.in_queries.values());
+        let mut values_seen: Vec<u64> = values_seen.collect();
+        values_seen.sort_unstable();
+        values_seen.dedup();
+        for value in values_seen {
             let hot = HotValue {
                 objects: self.in_objects.share(value),
                 queries: self.in_queries.share(value),
@@ -316,35 +329,35 @@ impl<K: Ord + Copy, V: Default> Classes<K, V> {
     fn new() -> Classes<K, V> {
         Classes {
             seen: BTreeMap::new(),
-            forgotten: 0.0,
+            dropped: 0.0,
         }
     }
 
     fn count(&mut self, class: K) -> &mut V {
         if self.seen.len() == CLASSES_MAX && !self.seen.contains_key(&class) {
-            self.forget_rarest();
+            self.drop_rarest();
         }
         let (count, sums) = self.seen.entry(class).or_default();
         *count += 1.0;
         sums
     }
 
-    fn forget_rarest(&mut self) {
+    fn drop_rarest(&mut self) {
         let rarest = self
             .seen
             .iter()
             .min_by(|one, other| one.1.0.total_cmp(&other.1.0));
         let rarest = *rarest.expect("there are classes").0;
-        let (count, _) = self.seen.remove(&rarest).expect("it is there");
-        self.forgotten += count;
+        let (count, _) = self.seen.remove(&rarest).expect("it exists");
+        self.dropped += count;
     }
 
     fn total(&self) -> f64 {
-        self.seen.values().map(|it| it.0).sum::<f64>() + self.forgotten
+        self.seen.values().map(|it| it.0).sum::<f64>() + self.dropped
     }
 
     fn halve(&mut self, also: impl Fn(&mut V)) {
-        self.forgotten /= 2.0;
+        self.dropped /= 2.0;
         for (count, sums) in self.seen.values_mut() {
             *count /= 2.0;
             also(sums);

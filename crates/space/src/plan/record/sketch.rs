@@ -10,18 +10,18 @@ use super::is_within;
 use super::wire::{number, put_number};
 
 /// The number of counters. Every value with a share of more than one part in this number has a counter.
-const COUNTED: usize = 256;
+const COUNTERS: usize = 256;
 
 /// The most frequent values: SpaceSaving (Metwally, Agrawal, El Abbadi, 2005). A new value replaces the value with the
 /// lowest count. It inherits that count, which is then the maximum error of its own.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Frequent {
+pub(super) struct FrequentValues {
     /// The count of each value, and its maximum error.
     counts: BTreeMap<u64, (f64, f64)>,
     total: f64,
 }
 
-impl Frequent {
+impl FrequentValues {
     pub fn add(&mut self, value: u64) {
         self.total += 1.0;
         if let Some((count, _)) = self.counts.get_mut(&value) {
@@ -29,7 +29,7 @@ impl Frequent {
             return;
         }
         let mut error = 0.0;
-        if self.counts.len() == COUNTED {
+        if self.counts.len() == COUNTERS {
             let least = self
                 .counts
                 .iter()
@@ -57,8 +57,8 @@ impl Frequent {
     }
 
     /// Merges another sketch. A value that only one of them has may have been dropped by the other.
-    pub fn merge(&mut self, other: &Frequent) {
-        let (own_least, other_least) = (self.forgotten_max(), other.forgotten_max());
+    pub fn merge(&mut self, other: &FrequentValues) {
+        let (own_least, other_least) = (self.dropped_max(), other.dropped_max());
         for (value, (count, error)) in &mut self.counts {
             let (more, doubt) = other
                 .counts
@@ -74,7 +74,7 @@ impl Frequent {
                 .or_insert((count + own_least, error + own_least));
         }
         self.total += other.total;
-        while self.counts.len() > COUNTED {
+        while self.counts.len() > COUNTERS {
             let least = self
                 .counts
                 .iter()
@@ -85,10 +85,10 @@ impl Frequent {
     }
 
     /// Returns the maximum count of a value that was dropped.
-    fn forgotten_max(&self) -> f64 {
+    fn dropped_max(&self) -> f64 {
         let counts = self.counts.values().map(|it| it.0);
         match self.counts.len() {
-            COUNTED => counts.fold(f64::INFINITY, f64::min),
+            COUNTERS => counts.fold(f64::INFINITY, f64::min),
             _ => 0.0,
         }
     }
@@ -107,14 +107,14 @@ impl Frequent {
     ///
     /// # Errors
     /// The bytes are not an encoded sketch.
-    pub fn decode(reader: &mut WireReader<'_>) -> Result<Frequent, Malformed> {
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<FrequentValues, Malformed> {
         let total = number(reader)?;
         let mut counts = BTreeMap::new();
         for _ in 0..reader.count(24)? {
             counts.insert(reader.u64()?, (number(reader)?, number(reader)?));
         }
-        if counts.len() <= COUNTED {
-            Ok(Frequent { counts, total })
+        if counts.len() <= COUNTERS {
+            Ok(FrequentValues { counts, total })
         } else {
             Err(Malformed("too many values in a record of a workload"))
         }
@@ -133,19 +133,19 @@ const REGISTERS: usize = 1024;
 
 /// The number of distinct values, with an error of about 3 %: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007).
 #[derive(Debug, Clone)]
-pub(super) struct Distinct {
+pub(super) struct DistinctCount {
     registers: Vec<u8>,
 }
 
-impl Default for Distinct {
-    fn default() -> Distinct {
-        Distinct {
+impl Default for DistinctCount {
+    fn default() -> DistinctCount {
+        DistinctCount {
             registers: vec![0; REGISTERS],
         }
     }
 }
 
-impl Distinct {
+impl DistinctCount {
     pub fn add(&mut self, value: u64) {
         let hash = mix(value);
         let register = &mut self.registers[hash as usize % REGISTERS];
@@ -153,7 +153,7 @@ impl Distinct {
         *register = (*register).max(zeros as u8 + 1);
     }
 
-    pub fn merge(&mut self, other: &Distinct) {
+    pub fn merge(&mut self, other: &DistinctCount) {
         for (own, theirs) in self.registers.iter_mut().zip(&other.registers) {
             *own = (*own).max(*theirs);
         }
@@ -167,12 +167,12 @@ impl Distinct {
     ///
     /// # Errors
     /// The bytes are not an encoded sketch.
-    pub fn decode(reader: &mut WireReader<'_>) -> Result<Distinct, Malformed> {
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<DistinctCount, Malformed> {
         let registers = reader.bytes()?.to_vec();
         if registers.len() == REGISTERS && registers.iter().all(|it| *it <= 64) {
-            Ok(Distinct { registers })
+            Ok(DistinctCount { registers })
         } else {
-            Err(Malformed("these bytes count no distinct values"))
+            Err(Malformed("the bytes are not a count of distinct values"))
         }
     }
 
@@ -192,37 +192,37 @@ impl Distinct {
     }
 }
 
-const SAMPLED: usize = 1024;
+const SAMPLE_SIZE: usize = 1024;
 
 /// A uniform random sample of all values (Vitter's algorithm R).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
     values: Vec<Box<[u8]>>,
-    told: u64,
+    seen: u64,
 }
 
 impl Sample {
     pub fn add(&mut self, value: &[u8], random: &mut Random) {
-        self.told += 1;
-        if self.values.len() < SAMPLED {
+        self.seen += 1;
+        if self.values.len() < SAMPLE_SIZE {
             self.values.push(value.into());
             return;
         }
-        let at = random.below(self.told) as usize;
-        if at < SAMPLED {
+        let at = random.below(self.seen) as usize;
+        if at < SAMPLE_SIZE {
             self.values[at] = value.into();
         }
     }
 
     /// Merges another sample into a uniform sample of the values of both.
     pub fn merge(&mut self, other: &Sample, random: &mut Random) {
-        let all = self.told + other.told;
+        let all = self.seen + other.seen;
         let mut own = std::mem::take(&mut self.values);
         let mut theirs = other.values.clone();
         random.shuffle(&mut own);
         random.shuffle(&mut theirs);
-        while self.values.len() < SAMPLED {
-            let is_own = random.below(all.max(1)) < self.told;
+        while self.values.len() < SAMPLE_SIZE {
+            let is_own = random.below(all.max(1)) < self.seen;
             let (first, second) = if is_own {
                 (&mut own, &mut theirs)
             } else {
@@ -233,11 +233,11 @@ impl Sample {
                 None => break,
             }
         }
-        self.told = all;
+        self.seen = all;
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.told.to_le_bytes());
+        out.extend_from_slice(&self.seen.to_le_bytes());
         put_count(out, self.values.len());
         self.values.iter().for_each(|value| put_bytes(out, value));
     }
@@ -249,13 +249,13 @@ impl Sample {
     pub fn decode(reader: &mut WireReader<'_>) -> Result<Sample, Malformed> {
         let told = reader.u64()?;
         let count = reader.count(4)?;
-        if count > SAMPLED || told < count as u64 {
+        if count > SAMPLE_SIZE || told < count as u64 {
             return Err(Malformed("too many values in a sample of a workload"));
         }
         let values = (0..count).map(|_| reader.bytes().map(Box::from));
         Ok(Sample {
             values: values.collect::<Result<_, _>>()?,
-            told,
+            seen: told,
         })
     }
 

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use larder_types::Random;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::sketch::{Distinct, Frequent, Sample};
-use super::{Classes, Observed, QueryShape, QuerySums, Recorder};
+use super::sketch::{DistinctCount, FrequentValues, Sample};
+use super::{AttributeRecord, Classes, QueryShape, QuerySums, Recorder};
 use crate::plan::workload::ATTRIBUTES_MAX;
 
 impl Recorder {
@@ -57,7 +57,7 @@ impl Recorder {
         recorder.queries = Classes::new();
         recorder.modifications = Classes::new();
         for observed in &mut recorder.attributes {
-            observed.in_queries = Frequent::default();
+            observed.in_queries = FrequentValues::default();
         }
         recorder
     }
@@ -74,7 +74,7 @@ impl Recorder {
             observed.distinct.encode(&mut out);
             observed.sample.encode(&mut out);
         }
-        put_number(&mut out, self.queries.forgotten);
+        put_number(&mut out, self.queries.dropped);
         put_count(&mut out, self.queries.seen.len());
         for (shape, (count, sums)) in &self.queries.seen {
             for set in [shape.equal, shape.one_of, shape.range] {
@@ -94,7 +94,7 @@ impl Recorder {
                 put_number(&mut out, *sum);
             }
         }
-        put_number(&mut out, self.modifications.forgotten);
+        put_number(&mut out, self.modifications.dropped);
         put_count(&mut out, self.modifications.seen.len());
         for ((kind, changed), (count, ())) in &self.modifications.seen {
             out.push(*kind);
@@ -109,7 +109,7 @@ impl Recorder {
     /// # Errors
     /// The bytes are not an encoded recorder.
     pub fn decode(bytes: &[u8]) -> Result<Recorder, Malformed> {
-        const BAD: Malformed = Malformed("these bytes are no record of a workload");
+        const BAD: Malformed = Malformed("the bytes are not a workload record");
         let reader = &mut WireReader::new(bytes);
         let gets = number(reader)?;
         let count = reader.count(30)?;
@@ -119,18 +119,18 @@ impl Recorder {
         let mut attributes = Vec::with_capacity(count);
         for _ in 0..count {
             let name = String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| BAD)?;
-            attributes.push(Observed {
+            attributes.push(AttributeRecord {
                 name,
                 ordered: reader.flag()?,
-                in_objects: Frequent::decode(reader)?,
-                in_queries: Frequent::decode(reader)?,
-                distinct: Distinct::decode(reader)?,
+                in_objects: FrequentValues::decode(reader)?,
+                in_queries: FrequentValues::decode(reader)?,
+                distinct: DistinctCount::decode(reader)?,
                 sample: Sample::decode(reader)?,
             });
         }
         let is_known = |set: u64| count == ATTRIBUTES_MAX || set >> count == 0;
         let mut queries = Classes::new();
-        queries.forgotten = number(reader)?;
+        queries.dropped = number(reader)?;
         for _ in 0..reader.count(48)? {
             let shape = QueryShape {
                 equal: reader.u64()?,
@@ -163,7 +163,7 @@ impl Recorder {
             queries.seen.insert(shape, (seen, sums));
         }
         let mut modifications = Classes::new();
-        modifications.forgotten = number(reader)?;
+        modifications.dropped = number(reader)?;
         for _ in 0..reader.count(17)? {
             let (kind, changed) = (reader.u8()?, reader.u64()?);
             if kind > 2 || !is_known(changed) {
@@ -186,14 +186,14 @@ impl Recorder {
 
 impl<K: Ord + Copy, V: Default + Clone> Classes<K, V> {
     fn merge(&mut self, other: &Classes<K, V>, add: impl Fn(&mut V, &V)) {
-        self.forgotten += other.forgotten;
+        self.dropped += other.dropped;
         for (class, (count, theirs)) in &other.seen {
             let (own_count, own) = self.seen.entry(*class).or_default();
             *own_count += count;
             add(own, theirs);
         }
         while self.seen.len() > super::CLASSES_MAX {
-            self.forget_rarest();
+            self.drop_rarest();
         }
     }
 }
@@ -211,6 +211,6 @@ pub(super) fn number(reader: &mut WireReader<'_>) -> Result<f64, Malformed> {
     if number >= 0.0 && number.is_finite() {
         Ok(number)
     } else {
-        Err(Malformed("a number of a record of a workload is none"))
+        Err(Malformed("a workload record has an invalid number"))
     }
 }

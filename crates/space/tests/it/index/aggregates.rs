@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use larder_space::aggregate::{Aggregation, Limits, OutRow, Partial, finish};
+use larder_space::aggregate::{Aggregation, Limits, Partial, ResultRow, finish};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -45,7 +45,7 @@ fn run(
     run.finish().unwrap()
 }
 
-fn expected(store: &Store, aggregation: &Aggregation) -> (u64, Vec<OutRow>) {
+fn expected(store: &Store, aggregation: &Aggregation) -> (u64, Vec<ResultRow>) {
     let mut partial = Partial::new(aggregation, Limits::default());
     for (key, object) in &store.objects {
         if store.holds(&aggregation.predicate, key) {
@@ -57,7 +57,7 @@ fn expected(store: &Store, aggregation: &Aggregation) -> (u64, Vec<OutRow>) {
 
 proptest! {
     #[test]
-    fn an_aggregation_is_that_of_all_objects_that_match(
+    fn an_aggregation_covers_all_matching_objects(
         changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), stages in select(&STAGES[..]), candidates_max in 1_usize..40, space in 0..SPACES.len(),
     ) {
         let mut store = Store::new(SPACES[space]);
@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cursor_goes_on_behind_the_last_key(
+    fn a_cursor_continues_after_the_last_key(
         changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), rows_max in 1_usize..9, candidates_max in 1_usize..40, space in 0..SPACES.len(),
     ) {
         let mut store = Store::new(SPACES[space]);
@@ -76,7 +76,7 @@ proptest! {
         let aggregation = aggregation(&store, &query, "LOAD 2 @__key @n FILTER @__key!='00:0'");
         prop_assert!(aggregation.is_streamed());
         let limits = Limits { rows_max, ..Limits::default() };
-        let (mut rows, mut after): (Vec<OutRow>, Option<Vec<u8>>) = (Vec::new(), None);
+        let (mut rows, mut after): (Vec<ResultRow>, Option<Vec<u8>>) = (Vec::new(), None);
         loop {
             let partial = run(&store, &aggregation, limits, after.as_deref(), candidates_max);
             let (_, part) = finish(&aggregation, partial, limits, &|| Ok(())).unwrap();

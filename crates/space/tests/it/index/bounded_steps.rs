@@ -142,14 +142,14 @@ fn each_step_of_the_largest_aggregation_does_bounded_work() {
 }
 
 #[test]
-fn more_conditions_or_terms_than_there_may_be_are_refused() {
+fn too_many_conditions_or_terms_are_rejected() {
     let store = store(0);
     let refused = |words: &[&str]| {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let search = Search::parse(&words, &store.space).err();
         let aggregation = Aggregation::parse(&words, &store.space).err();
         let refusal = search.filter(|it| !it.message.contains("Unknown argument"));
-        refusal.or(aggregation).expect("it is refused").message
+        refusal.or(aggregation).expect("an error").message
     };
     let many = CONDITIONS_MAX + 1;
     for query in [
@@ -178,12 +178,12 @@ fn a_word_counts_as_a_condition_in_a_space_without_texts() {
     let store = Store::new("s SCHEMA n NUMERIC");
     let query = vec!["w"; CONDITIONS_MAX + 1].join("|");
     let refusal = Search::parse(&[query.as_bytes()], &store.space).err();
-    let message = refusal.expect("it is refused").message;
+    let message = refusal.expect("an error").message;
     assert!(message.contains("at most 16384 conditions"), "{message}");
 }
 
 #[test]
-fn a_row_in_too_many_groups_is_refused() {
+fn a_row_in_too_many_groups_is_rejected() {
     let mut store = Store::new("s SCHEMA a TAG b TAG");
     let list = (0..100)
         .map(|at| at.to_string())
@@ -210,7 +210,7 @@ fn a_row_in_too_many_groups_is_refused() {
     let aggregation = Aggregation::parse(&words, &store.space).expect("an aggregation");
     let mut run = (store.index).aggregate(Arc::new(aggregation), Limits::default(), None);
     while !run.step(&store.index, &store, 0, effort(STEP)) {}
-    let refusal = run.finish().expect_err("it is refused");
+    let refusal = run.finish().expect_err("an error");
     assert!(
         refusal.message.contains("more than 4096 groups"),
         "{refusal}"
@@ -218,12 +218,12 @@ fn a_row_in_too_many_groups_is_refused() {
 }
 
 /// Objects of the same length, and a counter of the bytes read from them.
-struct Long {
+struct LongObjects {
     object: Vec<u8>,
     read: std::cell::Cell<usize>,
 }
 
-impl Objects for Long {
+impl Objects for LongObjects {
     fn object(&self, _: u32, _: &[u8], read: &mut dyn FnMut(&[u8])) {
         self.read.set(self.read.get() + self.object.len());
         read(&self.object);
@@ -231,11 +231,11 @@ impl Objects for Long {
 }
 
 #[test]
-fn steps_over_long_objects_look_at_fewer() {
+fn steps_over_long_objects_examine_fewer() {
     let store = store(1000);
     let long = "x".repeat(100_000);
     let hash = Hash::from_iter([("n", "1"), ("z", &long)]);
-    let objects = Long {
+    let objects = LongObjects {
         object: Object::Hash(hash).encode(),
         read: std::cell::Cell::new(0),
     };

@@ -68,7 +68,7 @@ impl Store {
     pub fn check_columns(&self) {
         for (key, object) in &self.objects {
             let (row, _) = Row::of(&self.space, object);
-            let columns = self.index.columns(key).expect("it is there");
+            let columns = self.index.columns(key).expect("it exists");
             for attribute in &self.space.attributes {
                 let (has, is) = (columns.column(attribute.id), row.column(attribute.id));
                 let scalars = |column: &Column| column.scalars().collect::<Vec<_>>();

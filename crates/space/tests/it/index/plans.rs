@@ -137,7 +137,7 @@ fn the_most_selective_predicate_is_looked_up_and_the_others_filter() {
 }
 
 #[test]
-fn what_is_wide_is_walked_in_the_order_of_the_answer() {
+fn wide_queries_walk_in_result_order() {
     check(
         &rooms(ROOMS, 1000),
         &[
@@ -175,7 +175,7 @@ fn what_is_wide_is_walked_in_the_order_of_the_answer() {
 }
 
 #[test]
-fn a_walk_goes_on_where_an_object_cannot_be_read() {
+fn a_walk_skips_unreadable_objects() {
     let mut store = rooms(ROOMS, 1000);
     store.objects.remove(&key_of(3));
     for words in ["* / LIMIT 0 10", "* / SORTBY price LIMIT 0 10"] {
@@ -198,7 +198,7 @@ fn a_walk_goes_on_where_an_object_cannot_be_read() {
 }
 
 #[test]
-fn an_index_of_several_attributes_finds_by_the_first_of_them_alone() {
+fn a_composite_index_serves_its_first_attribute_alone() {
     let store = rooms(
         "rooms INDEX 1 city,price SCHEMA city TAG kind TAG price NUMERIC stars NUMERIC name TEXT",
         1000,
@@ -213,7 +213,7 @@ fn an_index_of_several_attributes_finds_by_the_first_of_them_alone() {
 }
 
 #[test]
-fn an_index_of_several_attributes_finds_what_they_say_together() {
+fn a_composite_index_serves_several_conditions() {
     let store = rooms(
         "rooms INDEX 3 kind,price kind price SCHEMA city TAG kind TAG price NUMERIC stars NUMERIC name TEXT",
         1000,
@@ -243,7 +243,7 @@ proptest! {
     /// The cost of a search: its candidates, a 64th of the objects scanned by their bytes, and one for each match to
     /// sort it.
     #[test]
-    fn adding_a_predicate_never_costs_more_than_twice_what_looking_at_the_objects_of_one_costs(
+    fn an_added_predicate_at_most_doubles_the_cost_of_the_best_single_predicate(
         ranges in proptest::collection::vec((0_usize..3, 0_u16..3000, 0_u16..3000), 1..5), order in proptest::sample::select(vec!["", "SORTBY price", "SORTBY stars DESC", "SORTBY kind"]),
     ) {
         thread_local!(static STORE: Store = rooms(ROOMS, 3000));

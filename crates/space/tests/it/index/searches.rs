@@ -6,7 +6,7 @@ use std::sync::Arc;
 use larder_space::index::effort;
 use larder_space::search::content::{content, decode_content};
 use larder_space::search::partial::{first_sort_value, rank};
-use larder_space::search::{InOrder, Partial, Search};
+use larder_space::search::{OrderedRows, Partial, Search};
 use larder_space::value::Row;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -74,7 +74,7 @@ fn run(store: &Store, search: &Arc<Search>, candidates_max: usize) -> Partial {
     run.finish().unwrap()
 }
 
-fn shown(rows: &InOrder) -> Vec<(Vec<u8>, String)> {
+fn shown(rows: &OrderedRows) -> Vec<(Vec<u8>, String)> {
     let key = |key| String::from_utf8_lossy(key).into_owned();
     rows.iter()
         .map(|row| (row.rank.to_vec(), key(row.key)))
@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_is_that_of_the_objects_whatever_was_changed_before(
+    fn the_index_agrees_with_the_objects_after_any_changes(
         space in 0..SPACES.len(), changes in proptest::collection::vec(any_change(400), 300..900), queries in proptest::collection::vec((any_query(), select(&ORDERS[..])), 8),
     ) {
         let store = store(space, &changes);
@@ -124,7 +124,7 @@ proptest! {
             let total = expected.total;
             prop_assert_eq!(found.total, total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
             let expected = expected.finish(1);
-            let at_once = store.index.search_at_once(&search, usize::MAX).expect("no search takes so many");
+            let at_once = store.index.search_in_one_step(&search, usize::MAX).expect("no search takes so many");
             let keys: Vec<&[u8]> = at_once.keys().collect();
             prop_assert_eq!((at_once.total, keys), (total, expected.iter().map(|entry| entry.key).collect()), "{}", &query);
             prop_assert_eq!(shown(&found.finish(1)), shown(&expected), "{}", query);
@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_search_finds_what_looking_at_every_object_finds(
+    fn a_search_agrees_with_a_scan_of_all_objects(
         changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), order in select(&ORDERS[..]),
         limit in select(vec![(0, 0), (0, 1), (0, 3), (2, 3), (0, 1000)]), candidates_max in 1_usize..40, content_of in 0_usize..3, space in 0..SPACES.len(),
     ) {
@@ -155,7 +155,7 @@ proptest! {
         prop_assert_eq!(found.total, total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
         let (found, expected) = (found.finish(search.offset), expected.finish(search.offset));
         prop_assert_eq!(shown(&found), shown(&expected), "{}", &query);
-        if let Some(at_once) = store.index.search_at_once(&search, effort(candidates_max)) {
+        if let Some(at_once) = store.index.search_in_one_step(&search, effort(candidates_max)) {
             prop_assert_eq!(at_once.total, total, "{}", &query);
             let keys: Vec<&[u8]> = at_once.keys().collect();
             prop_assert_eq!(keys, expected.iter().map(|entry| entry.key).collect::<Vec<_>>(), "{}", &query);
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn what_matches_from_begin_to_end_is_found_once_whatever_changes_between_steps(
+    fn objects_that_always_match_are_found_once_despite_changes_between_steps(
         space in 0..SPACES.len(), before in proptest::collection::vec(any_change(40), 0..100), query in any_query(), order in select(&ORDERS[..]), count in select(vec![0, 1, 4, 1000]),
         steps in proptest::collection::vec((1_usize..21, proptest::collection::vec(any_change(50), 0..4)), 0..30),
     ) {
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn indexes_that_are_built_while_objects_change_serve_when_they_have_all(
+    fn indexes_built_during_changes_serve_once_complete(
         space in 0..SPACES.len(), before in proptest::collection::vec(any_change(150), 0..200), queries in proptest::collection::vec((any_query(), select(&ORDERS[..])), 6),
         lists in proptest::collection::vec(select(&INDEXES[..]), 1..4), steps in proptest::collection::vec((0_usize..60, proptest::collection::vec(any_change(150), 0..4)), 6),
     ) {
@@ -238,14 +238,14 @@ proptest! {
             store.space = Arc::new(altered);
             store.index.alter(store.space.clone());
             for (rows, changes) in &steps {
-                let is_left = store.index.build_on(*rows);
+                let is_left = store.index.build_some(*rows);
                 prop_assert_eq!(is_left, store.index.building().is_some());
                 changes.iter().for_each(|change| store.change(change));
                 let (query, order) = &queries[*rows % queries.len()];
                 check_found(&store, query, order)?;
             }
         }
-        while store.index.build_on(7) {}
+        while store.index.build_some(7) {}
         prop_assert_eq!(store.index.building(), None);
         store.check_columns();
         let mut new = larder_space::index::SpaceIndex::new(store.space.clone());
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn an_attribute_that_is_added_is_missing_until_objects_are_put_again(
+    fn an_added_attribute_is_missing_until_objects_are_put_again(
         objects in proptest::collection::vec(any_object(), 0..20), query in select(vec!["@k==1", "-@k==1", "ismissing(@k)", "@n>=1", "*"]), again in 0_usize..20,
     ) {
         let mut store = Store::new("s SCHEMA n NUMERIC m NUMERIC");
@@ -299,7 +299,7 @@ proptest! {
 }
 
 #[test]
-fn only_objects_that_the_space_covers_are_in_it() {
+fn only_covered_objects_are_indexed() {
     use larder_space::object::{Hash, Object};
     let mut store = Store::new("s PREFIX 1 hotel: FILTER @stars>2 SCHEMA stars NUMERIC");
     let hash = |stars: &str| Object::Hash(Hash::from_iter([("stars", stars)]));
@@ -322,7 +322,7 @@ fn only_objects_that_the_space_covers_are_in_it() {
 }
 
 #[test]
-fn fields_that_have_expired_are_not_returned_and_large_answers_are_refused() {
+fn expired_fields_are_omitted_and_large_results_are_rejected() {
     use larder_space::object::hash::ExpiryRule;
     use larder_space::object::{Hash, Object};
     let mut store = Store::new("s SCHEMA n NUMERIC");
@@ -349,7 +349,7 @@ fn fields_that_have_expired_are_not_returned_and_large_answers_are_refused() {
 }
 
 #[test]
-fn without_a_count_no_more_is_looked_at_than_is_returned() {
+fn without_a_count_only_the_returned_objects_are_examined() {
     let mut store = Store::new("s SCHEMA n NUMERIC m NUMERIC");
     for number in 0..1000 {
         let n = number.to_string();
@@ -361,9 +361,9 @@ fn without_a_count_no_more_is_looked_at_than_is_returned() {
         let search = search(&store, both, "n", (0, 5), rest);
         let mut run = store.index.search(search, usize::MAX);
         while !run.step(&store.index, &store, 0, 100) {}
-        let looked_at = run.profile().candidates + run.profile().scanned;
+        let examined = run.profile().candidates + run.profile().scanned;
         let partial = run.finish().unwrap();
-        (partial.total, partial.finish(0).len(), looked_at)
+        (partial.total, partial.finish(0).len(), examined)
     };
     assert_eq!(steps(&["NOCONTENT"]), (800, 5, 1105));
     assert_eq!(steps(&["NOCONTENT", "WITHOUTCOUNT"]), (5, 5, 105));

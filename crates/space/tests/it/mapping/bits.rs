@@ -10,7 +10,7 @@ fn even(regions: u32, attributes: usize) -> Vec<u8> {
 /// and 486 instead of 64. Instead of 8 over three it created 12, and over four or more 2, so six of eight servers were
 /// idle.
 #[test]
-fn the_regions_are_as_many_as_asked_for_whatever_the_attributes() {
+fn the_number_of_regions_is_exact_for_any_number_of_attributes() {
     for regions in [1, 2, 8, 64, 256, 16_384] {
         for attributes in 1..=6 {
             let product: u32 = even(regions, attributes)
@@ -26,7 +26,7 @@ fn the_regions_are_as_many_as_asked_for_whatever_the_attributes() {
 }
 
 #[test]
-fn what_is_asked_for_is_kept_and_the_rest_shared() {
+fn requested_bits_are_kept_and_the_rest_is_shared() {
     let bits = allocate_bits(256, &[None, Some(5), None], |_| None);
     assert_eq!(bits, Ok(vec![2, 5, 1]));
     assert_eq!(
@@ -36,7 +36,7 @@ fn what_is_asked_for_is_kept_and_the_rest_shared() {
 }
 
 #[test]
-fn an_attribute_of_few_values_gets_no_cells_that_nothing_is_in() {
+fn an_attribute_with_few_values_gets_no_empty_cells() {
     let values = |at: usize| [Some(6), None][at];
     assert_eq!(allocate_bits(256, &[None, None], values), Ok(vec![3, 5]));
     assert_eq!(allocate_bits(256, &[None], |_| Some(6)), Ok(vec![3]));
@@ -45,12 +45,12 @@ fn an_attribute_of_few_values_gets_no_cells_that_nothing_is_in() {
     assert_eq!(
         allocate_bits(256, &[Some(5)], |_| Some(6)),
         Ok(vec![5]),
-        "who asks has it"
+        "a requested allocation is kept"
     );
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn impossible_requests_are_rejected_with_a_message() {
     for regions in [0, 3, 100, 32_768] {
         let refused = allocate_bits(regions, &[None], |_| None);
         assert_eq!(refused, Err(BitsError::Regions(regions)));
@@ -58,6 +58,6 @@ fn what_cannot_be_is_refused_in_words() {
     let refused = allocate_bits(16, &[Some(3), Some(2)], |_| None).expect_err("5 bits of 4");
     assert_eq!(
         refused.to_string(),
-        "the attributes ask for 5 bits, 4 are what the regions allow; ask for fewer bits or for more regions"
+        "the attributes request 5 bits, but the regions allow 4: request fewer bits or more regions"
     );
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use larder_space::mapping::{Cells, Constraint, Cut, CutError, Interval, Place};
+use larder_space::mapping::{CellValue, Cells, Constraint, Cut, CutError, Interval};
 use larder_types::{Random, key_hash};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::{Zipf, bytes, cut_of, run};
 
 fn cell(cut: &Cut, value: u32) -> Cells {
-    cut.cells_of(Place::Ordered(&bytes(value)))
+    cut.cells_of(CellValue::Ordered(&bytes(value)))
 }
 
 /// HyperDex divided numbers by their raw value: prices from 20 to 1,000 were all in one of 64 parts of all integers, on
@@ -21,7 +21,7 @@ fn real_prices_fill_all_cells_alike() {
     let cut = cut_of(6, &prices);
     let mut objects = [0u32; 64];
     for (at, &price) in (0u64..).zip(&prices) {
-        objects[usize::from(cut.cell(Place::Ordered(&bytes(price)), at))] += 1;
+        objects[usize::from(cut.cell(CellValue::Ordered(&bytes(price)), at))] += 1;
     }
     assert!(objects.iter().all(|&count| (900..1150).contains(&count)));
 }
@@ -40,7 +40,7 @@ fn few_values_have_cells_of_their_own_and_hot_ones_several() {
     assert_eq!(cell(&cut, 0), run(0, 6));
     let mut seen = [0u32; 16];
     for key in 0..8000 {
-        seen[usize::from(cut.cell(Place::Ordered(&bytes(0)), key))] += 1;
+        seen[usize::from(cut.cell(CellValue::Ordered(&bytes(0)), key))] += 1;
     }
     assert!(seen[..7].iter().all(|&count| (1000..1300).contains(&count)));
     assert_eq!(seen[7..], [0; 9]);
@@ -57,7 +57,7 @@ fn zipf_values_are_balanced_beyond_the_sample() {
         let drawn = 200_000;
         for _ in 0..drawn {
             let value = bytes(zipf.draw(&mut random));
-            objects[usize::from(cut.cell(Place::Ordered(&value), random.word()))] += 1;
+            objects[usize::from(cut.cell(CellValue::Ordered(&value), random.word()))] += 1;
         }
         let most = objects.iter().max().expect("there are cells");
         assert!(*most < (2 * drawn) >> bits, "{bits} bits: {most} in a cell");
@@ -72,9 +72,12 @@ fn unordered_values_can_be_cut_by_quantiles_of_their_hashes() {
         .map(|at| hashes(if at % 3 == 0 { 0 } else { at }))
         .collect();
     let cut = Cut::by_quantiles(4, sample.iter().map(|it| &it[..])).expect("few bits");
-    let hot = cut.cells_of(Place::Hash(key_hash(&bytes(0))));
+    let hot = cut.cells_of(CellValue::Hash(key_hash(&bytes(0))));
     assert!((5..=6).contains(&hot.count()));
-    assert_eq!(cut.cells_of(Place::Hash(key_hash(&bytes(1)))).count(), 1);
+    assert_eq!(
+        cut.cells_of(CellValue::Hash(key_hash(&bytes(1)))).count(),
+        1
+    );
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn without_a_sample_a_cut_is_by_hash_and_a_range_contacts_all() {
     assert_eq!(
         Cut::by_hash(0)
             .expect("no bits")
-            .cells_of(Place::Hash(u64::MAX)),
+            .cells_of(CellValue::Hash(u64::MAX)),
         run(0, 0)
     );
 }
@@ -101,7 +104,7 @@ fn bounds_are_no_longer_than_they_must_be() {
 }
 
 #[test]
-fn what_was_kept_is_checked() {
+fn stored_intervals_are_validated() {
     let interval = |from: &[u8], first, last| Interval {
         from: from.into(),
         cells: Cells { first, last },
@@ -148,11 +151,11 @@ proptest! {
     ) {
         let cut = Cut::by_quantiles(bits, sample.iter().map(|it| &it[..])).expect("few bits");
         values.sort();
-        let cells: Vec<Cells> = values.iter().map(|it| cut.cells_of(Place::Ordered(it))).collect();
+        let cells: Vec<Cells> = values.iter().map(|it| cut.cells_of(CellValue::Ordered(it))).collect();
         for (value, cells) in values.iter().zip(&cells) {
             prop_assert!(u32::from(cells.last) < cut.cells());
             for key in 0..20 {
-                let cell = cut.cell(Place::Ordered(value), key);
+                let cell = cut.cell(CellValue::Ordered(value), key);
                 prop_assert!((cells.first..=cells.last).contains(&cell));
             }
         }
@@ -172,7 +175,7 @@ proptest! {
         for value in &values {
             use std::ops::RangeBounds;
             if RangeBounds::<[u8]>::contains(&range, &value[..]) {
-                let own = cut.cells_of(Place::Ordered(value));
+                let own = cut.cells_of(CellValue::Ordered(value));
                 prop_assert!((own.first..=own.last).all(|cell| cells.contains(cell)));
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use larder_space::mapping::{
-    Attribute, Constraint, Cut, Dimension, Place, Placement, Region, SlotOwner, Subspace,
+    Attribute, CellValue, Constraint, Cut, Dimension, Placement, Region, SlotOwner, Subspace,
 };
 use larder_types::{Random, SLOTS};
 
@@ -25,7 +25,7 @@ fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
     let search = |fixed: u16| {
         let contacts = subspace.contacts(|attribute| {
             if attribute.0 == fixed {
-                Constraint::Equal(Place::Hash(0x7000_0000_0000_0000))
+                Constraint::Equal(CellValue::Hash(0x7000_0000_0000_0000))
             } else {
                 Constraint::Free
             }
@@ -49,7 +49,7 @@ fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
 }
 
 #[test]
-fn regions_lie_at_equal_distances_and_each_subspace_begins_elsewhere() {
+fn regions_are_equidistant_and_each_subspace_starts_at_another_slot() {
     let placement = Placement::even(256, 3);
     let mut slots: Vec<u16> = (0..256).map(|it| placement.slot(Region(it))).collect();
     slots.sort_unstable();
@@ -59,7 +59,7 @@ fn regions_lie_at_equal_distances_and_each_subspace_begins_elsewhere() {
 
 /// As in a cluster: blocks of slots, each owned by any core of any node.
 #[test]
-fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
+fn adjacent_regions_have_slots_of_one_owner() {
     let mut random = Random::new(11);
     let runs_of = |owners: &[SlotOwner]| owners.chunk_by(|one, next| one == next).count();
     for round in 0..200 {
@@ -70,7 +70,7 @@ fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
         let owners: Vec<SlotOwner> = (0..SLOTS / block).map(draw).collect();
         let owner = |slot: u16| owners[usize::from(slot / block)];
         let even = Placement::even(1 << bits, number);
-        let along = even.clone().along(owner);
+        let along = even.clone().ordered_by_owner(owner);
         let slots = |of: &Placement| {
             let regions = (0..1 << bits).map(|it| of.slot(Region(it)));
             regions.collect::<Vec<u16>>()
@@ -97,7 +97,7 @@ fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
 }
 
 #[test]
-fn runs_that_are_no_order_of_all_slots_are_refused() {
+fn runs_that_do_not_contain_each_slot_once_are_rejected() {
     let of = |runs: &[(u16, u16)]| Placement::of_runs(8, 0, runs);
     assert!(of(&[(4, 4), (0, 4)]).is_some());
     let bad: [&[(u16, u16)]; 6] = [

@@ -1,6 +1,6 @@
 //! The decision to partition again.
 
-use larder_space::mapping::{Attribute, Balance, Cut, Dimension, Place, Subspace};
+use larder_space::mapping::{Attribute, Balance, CellValue, Cut, Dimension, Subspace};
 use larder_types::Random;
 
 use super::{bytes, cut_of};
@@ -17,14 +17,14 @@ fn filled(space: &Subspace, objects: impl Iterator<Item = [u32; 2]>) -> Vec<u64>
     let mut counts = vec![0; space.regions() as usize];
     for (key, values) in (0u64..).zip(objects) {
         let values = values.map(bytes);
-        let region = space.region(|it| Place::Ordered(&values[usize::from(it.0)]), key);
+        let region = space.region(|it| CellValue::Ordered(&values[usize::from(it.0)]), key);
         counts[usize::from(region.0)] += 1;
     }
     counts
 }
 
 #[test]
-fn a_drift_asks_for_a_new_cut_of_the_attribute_that_drifted() {
+fn a_drift_requires_a_new_cut_of_the_drifted_attribute() {
     let even: Vec<u32> = (0..1000).collect();
     let old = space([cut_of(3, &even), cut_of(3, &even)]);
     let mut random = Random::new(1);
@@ -35,11 +35,11 @@ fn a_drift_asks_for_a_new_cut_of_the_attribute_that_drifted() {
     };
     let before = objects(0);
     let balance = Balance::of(&old, &filled(&old, before.iter().copied()));
-    assert_eq!(balance.to_recut(), []);
+    assert_eq!(balance.attributes_to_recut(), []);
     let after = objects(400);
     let balance = Balance::of(&old, &filled(&old, after.iter().copied()));
     assert!(balance.times_mean() > 2.0);
-    assert_eq!(balance.to_recut(), [Attribute(1)]);
+    assert_eq!(balance.attributes_to_recut(), [Attribute(1)]);
     let sample: Vec<u32> = after.iter().step_by(20).map(|it| it[1]).collect();
     let new = space([cut_of(3, &even), cut_of(3, &sample)]);
     let balance = Balance::of(&new, &filled(&new, after.iter().copied()));
@@ -47,20 +47,20 @@ fn a_drift_asks_for_a_new_cut_of_the_attribute_that_drifted() {
 }
 
 #[test]
-fn attributes_that_go_together_ask_for_no_cut_that_would_not_help() {
+fn correlated_attributes_require_no_useless_cut() {
     let even: Vec<u32> = (0..1000).collect();
     let space = space([cut_of(3, &even), cut_of(3, &even)]);
     let objects = filled(&space, (0..40_000).map(|at| [at % 1000; 2]));
     let balance = Balance::of(&space, &objects);
     assert!(balance.times_mean() > 7.0);
-    assert_eq!(balance.to_recut(), []);
+    assert_eq!(balance.attributes_to_recut(), []);
 }
 
 #[test]
-fn few_objects_ask_for_no_cut() {
+fn few_objects_require_no_cut() {
     let even: Vec<u32> = (0..1000).collect();
     let space = space([cut_of(3, &even), cut_of(3, &even)]);
     let balance = Balance::of(&space, &filled(&space, (0..4000).map(|_| [1, 1])));
     assert!(balance.times_mean() > 2.0);
-    assert_eq!(balance.to_recut(), []);
+    assert_eq!(balance.attributes_to_recut(), []);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
 
 use larder_space::mapping::{
-    Attribute, Balance, Constraint, Cut, Dimension, Place, Region, Subspace, SubspaceError,
+    Attribute, Balance, CellValue, Constraint, Cut, Dimension, Region, Subspace, SubspaceError,
 };
 use larder_types::{Random, key_hash};
 use proptest::collection::vec;
@@ -24,12 +24,12 @@ fn hashed(attribute: u16, bits: u8) -> Dimension {
 }
 
 #[test]
-fn a_search_contacts_as_many_regions_as_the_cells_it_leaves_free() {
+fn a_search_contacts_one_region_for_each_unconstrained_cell() {
     let space = Subspace::new(vec![hashed(0, 4), hashed(1, 3), hashed(2, 1)]).expect("a subspace");
     let count = |fixed: &[u16]| {
         let constraint = |attribute: Attribute| {
             if fixed.contains(&attribute.0) {
-                Constraint::Equal(Place::Hash(12345 << 40))
+                Constraint::Equal(CellValue::Hash(12345 << 40))
             } else {
                 Constraint::Free
             }
@@ -55,7 +55,7 @@ fn a_range_contacts_its_share_of_the_cells_and_one_more() {
     let space = Subspace::new(vec![hashed(0, 2), dimension(1, cut_of(6, &prices))]).expect("ok");
     let (low, high) = (bytes(3000), bytes(4000));
     let contacts = space.contacts(|attribute| match attribute.0 {
-        0 => Constraint::Equal(Place::Hash(0)),
+        0 => Constraint::Equal(CellValue::Hash(0)),
         _ => Constraint::Range(Bound::Included(&low), Bound::Excluded(&high)),
     });
     assert_eq!(contacts.count(), 7, "a tenth of 64 cells, and one");
@@ -69,7 +69,7 @@ fn two_hot_values_of_an_object_spread_it_independently() {
     let value = bytes(5);
     let mut objects = vec![0; 64];
     for key in 0..64_000u32 {
-        let region = space.region(|_| Place::Ordered(&value), key_hash(&bytes(key)));
+        let region = space.region(|_| CellValue::Ordered(&value), key_hash(&bytes(key)));
         objects[usize::from(region.0)] += 1;
     }
     let balance = Balance::of(&space, &objects);
@@ -92,18 +92,18 @@ fn zipf_attributes_fill_regions_within_twice_the_mean() {
     for _ in 0..256 * 400 {
         let values = [0, 1].map(|_| bytes(zipf.draw(&mut random)));
         let region = space.region(
-            |it| Place::Ordered(&values[usize::from(it.0)]),
+            |it| CellValue::Ordered(&values[usize::from(it.0)]),
             random.word(),
         );
         objects[usize::from(region.0)] += 1;
     }
     let balance = Balance::of(&space, &objects);
     assert!(balance.times_mean() < 2.0, "{balance:?}");
-    assert_eq!(balance.to_recut(), []);
+    assert_eq!(balance.attributes_to_recut(), []);
 }
 
 #[test]
-fn what_is_no_subspace_is_refused() {
+fn invalid_subspaces_are_rejected() {
     assert_eq!(Subspace::new(vec![]), Err(SubspaceError::NoAttribute));
     assert_eq!(
         Subspace::new(vec![hashed(3, 1), hashed(3, 2)]),
@@ -116,18 +116,18 @@ fn what_is_no_subspace_is_refused() {
 }
 
 #[derive(Debug, Clone)]
-enum Asked {
+enum TestConstraint {
     Free,
     OneOf(Vec<u8>),
     Range(Bound<u8>, Bound<u8>),
 }
 
-impl Asked {
+impl TestConstraint {
     fn passes(&self, value: Option<u8>) -> bool {
         match (self, value) {
-            (Asked::Free, _) => true,
-            (Asked::OneOf(values), Some(value)) => values.contains(&value),
-            (Asked::Range(low, high), Some(value)) => (*low, *high).contains(&value),
+            (TestConstraint::Free, _) => true,
+            (TestConstraint::OneOf(values), Some(value)) => values.contains(&value),
+            (TestConstraint::Range(low, high), Some(value)) => (*low, *high).contains(&value),
             (_, None) => false,
         }
     }
@@ -141,28 +141,28 @@ fn bound() -> impl Strategy<Value = Bound<u8>> {
     ]
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn any_constraint() -> impl Strategy<Value = TestConstraint> {
     prop_oneof![
-        Just(Asked::Free),
-        vec(0u8..9, 0..4).prop_map(Asked::OneOf),
-        (bound(), bound()).prop_map(|(low, high)| Asked::Range(low, high)),
+        Just(TestConstraint::Free),
+        vec(0u8..9, 0..4).prop_map(TestConstraint::OneOf),
+        (bound(), bound()).prop_map(|(low, high)| TestConstraint::Range(low, high)),
     ]
 }
 
 /// Returns the place of a value from 0 to 8. Even attributes are ordered, odd ones are not.
-fn place(attribute: usize, value: &Option<[u8; 1]>) -> Place<'_> {
+fn place(attribute: usize, value: &Option<[u8; 1]>) -> CellValue<'_> {
     match value {
-        None => Place::Missing,
-        Some(value) if attribute.is_multiple_of(2) => Place::Ordered(value),
-        Some(value) => Place::Hash(key_hash(value)),
+        None => CellValue::Missing,
+        Some(value) if attribute.is_multiple_of(2) => CellValue::Ordered(value),
+        Some(value) => CellValue::Hash(key_hash(value)),
     }
 }
 
 proptest! {
     #[test]
-    fn a_search_contacts_the_region_of_every_object_that_passes(
+    fn a_search_contacts_the_region_of_every_matching_object(
         dimensions in vec((0u8..4, vec(0u8..9, 0..40)), 1..4),
-        asked in vec(asked(), 4),
+        asked in vec(any_constraint(), 4),
         objects in vec((vec(proptest::option::of(0u8..9), 4), any::<u64>()), 1..60),
     ) {
         let dimensions = dimensions.iter().enumerate().map(|(attribute, (bits, sample))| {
@@ -195,12 +195,12 @@ proptest! {
     }
 }
 
-fn contacts_of(space: &Subspace, asked: &[Asked]) -> larder_space::mapping::Contacts {
+fn contacts_of(space: &Subspace, asked: &[TestConstraint]) -> larder_space::mapping::Contacts {
     let encoded: Vec<Option<[u8; 1]>> = (0u8..9).map(|value| Some([value])).collect();
-    let places: Vec<Vec<Place<'_>>> = (0..)
+    let places: Vec<Vec<CellValue<'_>>> = (0..)
         .zip(asked)
         .map(|(attribute, asked)| match asked {
-            Asked::OneOf(values) => {
+            TestConstraint::OneOf(values) => {
                 let values = values.iter();
                 values
                     .map(|&value| place(attribute, &encoded[usize::from(value)]))
@@ -214,11 +214,11 @@ fn contacts_of(space: &Subspace, asked: &[Asked]) -> larder_space::mapping::Cont
     space.contacts(|attribute| {
         let at = usize::from(attribute.0);
         match &asked[at] {
-            Asked::Free => Constraint::Free,
-            Asked::OneOf(_) if places[at].len() == 1 => Constraint::Equal(places[at][0]),
-            Asked::OneOf(_) => Constraint::OneOf(&places[at]),
-            Asked::Range(..) if at % 2 == 1 => Constraint::Free,
-            Asked::Range(low, high) => Constraint::Range(edge(low), edge(high)),
+            TestConstraint::Free => Constraint::Free,
+            TestConstraint::OneOf(_) if places[at].len() == 1 => Constraint::Equal(places[at][0]),
+            TestConstraint::OneOf(_) => Constraint::OneOf(&places[at]),
+            TestConstraint::Range(..) if at % 2 == 1 => Constraint::Free,
+            TestConstraint::Range(low, high) => Constraint::Range(edge(low), edge(high)),
         }
     })
 }

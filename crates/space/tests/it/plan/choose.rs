@@ -56,7 +56,7 @@ fn near(is: f64, expected: f64) -> bool {
 }
 
 #[test]
-fn four_attributes_are_searched_whole() {
+fn four_attributes_are_searched_exhaustively() {
     let workload = random_workload(4, 8, 0.3, 5);
     let choice = choice(&workload, lists(4), &options());
     assert!(choice.proof.is_exhaustive && choice.proof.is_proven);
@@ -70,7 +70,7 @@ fn four_attributes_are_searched_whole() {
 
 /// Without writes a layout costs nothing, so a layout that no query uses could be in the best set too.
 #[test]
-fn no_layout_of_the_best_set_is_of_no_use() {
+fn every_layout_of_the_best_set_is_used() {
     for seed in 0..8 {
         let workload = random_workload(4, 3, 0.0, seed);
         let choice = choice(&workload, lists(4), &options());
@@ -88,7 +88,7 @@ fn no_layout_of_the_best_set_is_of_no_use() {
 
 /// Five attributes have 31 lists. A subset of 20 is searched both by steps and exhaustively.
 #[test]
-fn steps_from_many_starts_find_what_trying_all_finds() {
+fn local_search_agrees_with_exhaustive_search() {
     for (writes, seed) in (0..12).map(|seed| ([0.1, 0.5, 0.9][seed as usize % 3], seed)) {
         let workload = random_workload(5, 10, writes, seed);
         let layouts: Vec<Layout> = lists(5);
@@ -98,8 +98,8 @@ fn steps_from_many_starts_find_what_trying_all_finds() {
             .filter(|it| it.attributes().contains(0) || it.attributes().count() == 1)
             .cloned()
             .collect();
-        let whole = choice(&workload, few.clone(), &options());
-        assert!(whole.proof.is_exhaustive);
+        let exhaustive = choice(&workload, few.clone(), &options());
+        assert!(exhaustive.proof.is_exhaustive);
         let mut padded = few;
         // One more list, which no query uses: now there are too many to try all.
         padded.push(Layout {
@@ -107,16 +107,16 @@ fn steps_from_many_starts_find_what_trying_all_finds() {
         });
         let stepped = choice(&workload, padded, &options());
         assert!(!stepped.proof.is_exhaustive);
-        assert!(near(stepped.cost(), whole.cost()), "seed {seed}");
+        assert!(near(stepped.cost(), exhaustive.cost()), "seed {seed}");
     }
 }
 
 /// Six additional layouts make the problem too large to try all sets. The proof finds the same optimum.
 #[test]
-fn a_proof_ends_and_agrees_with_trying_all() {
+fn a_proof_completes_and_agrees_with_exhaustive_search() {
     for seed in 0..10 {
         let workload = random_workload(4, 12, [0.1, 0.6][seed as usize % 2], seed);
-        let whole = choice(&workload, lists(4), &options());
+        let exhaustive = choice(&workload, lists(4), &options());
         let mut padded = lists(4);
         for bits in 2..8 {
             padded.push(Layout {
@@ -129,13 +129,13 @@ fn a_proof_ends_and_agrees_with_trying_all() {
         };
         let proven = choice(&workload, padded, &with_proof);
         assert!(proven.proof.is_proven && !proven.proof.is_exhaustive);
-        assert!(near(proven.proof.bound, whole.cost()), "seed {seed}");
-        assert!(near(proven.cost(), whole.cost()));
+        assert!(near(proven.proof.bound, exhaustive.cost()), "seed {seed}");
+        assert!(near(proven.cost(), exhaustive.cost()));
     }
 }
 
 #[test]
-fn a_bound_is_below_all_sets_even_when_the_steps_run_out() {
+fn a_bound_is_valid_even_when_the_steps_run_out() {
     for seed in 0..6 {
         let workload = random_workload(7, 20, 0.5, seed);
         let best = choice(
@@ -186,7 +186,7 @@ fn ten_attributes_are_solved_and_proven_by_larders_model() {
 }
 
 #[test]
-fn no_heuristic_is_better_than_what_is_chosen() {
+fn no_heuristic_is_better_than_the_chosen_set() {
     for seed in 0..6 {
         let workload = random_workload(6, 10, [0.1, 0.5, 0.9][seed as usize % 3], seed);
         let choice = choice(&workload, lists(6), &options());
@@ -201,7 +201,7 @@ fn no_heuristic_is_better_than_what_is_chosen() {
 }
 
 #[test]
-fn heuristics_choose_what_they_say() {
+fn heuristics_choose_the_documented_sets() {
     let workload = hotels(
         &["a", "b", "c"],
         vec![by(3.0, &["a"]), by(2.0, &["a", "b"]), by(0.01, &["c"])],
@@ -258,12 +258,12 @@ impl CostModel for Limited {
         &self,
         _configuration: &larder_space::plan::Configuration,
     ) -> larder_space::plan::Prediction {
-        unreachable!("costs alone are asked for")
+        unreachable!("only costs are needed")
     }
 }
 
 #[test]
-fn no_more_subspaces_are_chosen_than_there_is_room_for() {
+fn the_number_of_subspaces_is_limited() {
     for proof_steps in [0, 10_000_000] {
         let options = Options {
             proof_steps,

@@ -30,7 +30,7 @@ fn changes(is_other: impl Iterator<Item = bool>) -> u32 {
 }
 
 #[test]
-fn a_change_that_stays_is_followed_once() {
+fn a_permanent_change_is_followed_once() {
     assert_eq!(changes((0..1000).map(|at| at >= 10)), 1);
     assert_eq!(changes((0..1000).map(|_| false)), 0);
     // Another change much later is followed as quickly as the first one.
@@ -50,7 +50,7 @@ fn a_change_that_stays_is_followed_once() {
 }
 
 #[test]
-fn a_workload_that_goes_to_and_fro_is_not_followed_for_ever() {
+fn an_oscillating_workload_is_not_followed_forever() {
     for period in 1..=60 {
         let count = changes((0..20_000).map(|at| at / period % 2 == 1));
         let most = match period {
@@ -63,7 +63,7 @@ fn a_workload_that_goes_to_and_fro_is_not_followed_for_ever() {
 }
 
 #[test]
-fn a_gain_that_is_small_or_does_not_pay_for_the_move_is_let_go() {
+fn a_gain_that_is_small_or_below_the_cost_of_the_move_is_ignored() {
     let threshold = Threshold::default();
     let step = |window: &Window| {
         Follower::new(Threshold {
@@ -104,7 +104,7 @@ fn plans_of_a_workload_that_changes_once_are_applied_once() {
             "objects = 100000\n[[attribute]]\nname = \"city\"\ndistinct = 5000\n[[attribute]]\nname = \"street\"\ndistinct = 9000\n\
              [[query]]\nfrequency = 100\nequal = [\"{by}\"]\n[[modification]]\nfrequency = 30\nchanges = [\"city\", \"street\"]\n"
         );
-        Workload::from_toml(&text).expect("it is one")
+        Workload::from_toml(&text).expect("valid input")
     };
     let deployment = Deployment {
         servers: 8,
@@ -116,7 +116,7 @@ fn plans_of_a_workload_that_changes_once_are_applied_once() {
         for at in 0..60 {
             let workload = of(if is_by_street(at) { "street" } else { "city" });
             let lists: Vec<&str> = has.iter().map(String::as_str).collect();
-            let current = Configuration::parse(&lists, &workload, 256).expect("it is one");
+            let current = Configuration::parse(&lists, &workload, 256).expect("valid input");
             let options = Options {
                 top: 1,
                 random: 0,
@@ -125,7 +125,7 @@ fn plans_of_a_workload_that_changes_once_are_applied_once() {
                 ..Options::default()
             };
             let report = plan(&workload, &deployment, Some(&current), &options).expect("it can be");
-            let now = report.current.expect("it was told");
+            let now = report.current.expect("the current configuration was given");
             let window = Window {
                 seconds: 60.0,
                 operations: 60_000.0,

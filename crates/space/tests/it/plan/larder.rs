@@ -48,7 +48,7 @@ fn near(is: f64, expected: f64) {
 }
 
 #[test]
-fn without_a_subspace_a_query_asks_every_server() {
+fn without_a_subspace_a_query_contacts_every_server() {
     let workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
     let prediction = predict(&workload, &[], &[]);
     let class = &prediction.classes[0];
@@ -63,7 +63,7 @@ fn without_a_subspace_a_query_asks_every_server() {
 }
 
 #[test]
-fn what_is_sent_costs_by_its_bytes() {
+fn sent_rows_cost_by_their_bytes() {
     let mut workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
     workload.object_bytes = 150;
     let mut deployment = deployment();
@@ -75,7 +75,7 @@ fn what_is_sent_costs_by_its_bytes() {
 }
 
 #[test]
-fn conditions_subspaces_matches_and_servers_that_find_have_costs_of_their_own() {
+fn conditions_subspaces_matches_and_servers_with_matches_have_separate_costs() {
     let both = QueryClass {
         matches: Some(10.0),
         histogram: vec![Bucket {
@@ -120,7 +120,7 @@ fn conditions_subspaces_matches_and_servers_that_find_have_costs_of_their_own() 
 }
 
 #[test]
-fn what_leaves_a_server_may_cost_less_than_what_comes() {
+fn a_copy_that_leaves_a_server_may_cost_less_than_one_that_arrives() {
     let workload = hotels(&["city"], vec![], vec![update(1.0, &["city"])]);
     let mut deployment = deployment();
     let configuration = Configuration::parse(&["city:8"], &workload, 256).expect("one");
@@ -202,7 +202,7 @@ fn an_attribute_of_few_values_has_no_small_regions() {
 }
 
 #[test]
-fn a_value_that_all_ask_for_fills_one_server() {
+fn a_value_in_all_queries_loads_one_server() {
     let mut workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
     let even = predict(&workload, &["city:8"], &[]);
     near(even.capacity, even.capacity_even);
@@ -261,7 +261,7 @@ fn a_write_passes_the_replicas_of_each_region_it_is_or_was_in() {
 }
 
 #[test]
-fn the_cost_of_a_configuration_is_what_the_search_adds_up() {
+fn the_cost_of_a_configuration_is_the_sum_of_the_search() {
     let workload = super::random_workload(5, 8, 0.3, 11);
     let deployment = deployment();
     let all = AttributeSet::of(0..5);
@@ -336,13 +336,13 @@ fn storage_limits_the_subspaces() {
 }
 
 #[test]
-fn a_deployment_that_cannot_be_is_refused() {
+fn an_impossible_deployment_is_rejected() {
     let workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
     let refused = |edit: &dyn Fn(&mut Deployment)| {
         let mut deployment = deployment();
         edit(&mut deployment);
         let model = LarderModel::new(&workload, &deployment, AttributeSet::default());
-        model.expect_err("it is refused")
+        model.expect_err("an error")
     };
     assert_eq!(
         refused(&|it| it.replicas = 9),
@@ -354,13 +354,13 @@ fn a_deployment_that_cannot_be_is_refused() {
     );
     assert_eq!(
         refused(&|it| it.costs.move_us = f64::NAN),
-        "deployment: costs.move_us: NaN is no time in microseconds; 0 to 1e9"
+        "deployment: costs.move_us: NaN is not a time in microseconds; 0 to 1e9"
     );
 }
 
 /// Each server finds as many rows as are sent, if it has them.
 #[test]
-fn servers_find_more_than_is_sent() {
+fn servers_together_find_more_than_the_reply_contains() {
     let mut query = by(1.0, &["city"]);
     query.results = Some(20.0);
     let mut workload = hotels(&["city"], vec![query], vec![]);
@@ -378,7 +378,7 @@ fn servers_find_more_than_is_sent() {
 
 /// Concurrent writes share commits, and searches wait for them.
 #[test]
-fn searches_and_writes_are_in_one_anothers_way() {
+fn searches_and_writes_contend() {
     let mut deployment = deployment();
     (deployment.replicas, deployment.servers, deployment.clients) = (1, 2, 8);
     (deployment.costs.commit_us, deployment.costs.beside_us) = (12.0, 5.0);
@@ -403,7 +403,7 @@ fn searches_and_writes_are_in_one_anothers_way() {
 
 /// The cost of a write at the owner of the key differs from the cost of a copy.
 #[test]
-fn each_copy_of_a_write_costs_the_same_and_the_owner_something_else() {
+fn each_copy_of_a_write_has_the_same_cost_and_the_owner_another() {
     let workload = hotels(&["city"], vec![], vec![update(1.0, &[])]);
     let mut deployment = deployment();
     deployment.replicas = 1;
@@ -422,7 +422,7 @@ fn each_copy_of_a_write_costs_the_same_and_the_owner_something_else() {
 /// A few queries with very many matches do not make the others expensive: a server visits its objects in order until it
 /// has enough rows.
 #[test]
-fn what_finds_many_takes_no_more_than_a_walk() {
+fn queries_with_many_matches_cost_at_most_a_walk() {
     let bucket = |matches, share| Bucket { matches, share };
     let class = QueryClass {
         matches: Some(2_505.0),
@@ -447,7 +447,7 @@ fn what_finds_many_takes_no_more_than_a_walk() {
 }
 
 #[test]
-fn a_histogram_that_cannot_be_is_refused() {
+fn an_impossible_histogram_is_rejected() {
     let bucket = |matches, share| Bucket { matches, share };
     for (histogram, key) in [
         (vec![bucket(1.0, 0.5)], "query[0].histogram"),
@@ -469,7 +469,7 @@ fn a_histogram_that_cannot_be_is_refused() {
 
 /// Each server sends as many rows as the search requests; the reply contains that number once.
 #[test]
-fn what_servers_give_costs_as_often_as_they_do_and_what_is_answered_once() {
+fn rows_from_servers_cost_per_server_and_rows_of_the_reply_once() {
     let class = QueryClass {
         matches: Some(1_000.0),
         histogram: vec![Bucket {

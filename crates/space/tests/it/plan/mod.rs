@@ -8,7 +8,9 @@ mod report;
 mod thesis;
 mod workload;
 
-use larder_space::plan::{AttributeProfile, Kind, Layout, Modification, QueryClass, Workload};
+use larder_space::plan::{
+    AttributeProfile, Layout, Modification, ModificationKind, QueryClass, Workload,
+};
 use larder_types::Random;
 
 /// Returns every list of this many attributes, each with one bit.
@@ -44,7 +46,7 @@ fn update(frequency: f64, changes: &[&str]) -> Modification {
     Modification {
         frequency,
         changes: changes.iter().map(|&it| it.to_owned()).collect(),
-        kind: Kind::Update,
+        kind: ModificationKind::Update,
         name: String::new(),
     }
 }

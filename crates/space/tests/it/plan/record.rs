@@ -3,8 +3,8 @@
 use std::ops::Bound;
 
 use larder_space::plan::{
-    Asked, AttributeSet, CLASSES_MAX, Configuration, CostModel, Deployment, HotValue, Kind,
-    LarderModel, Recorder, Workload,
+    AttributeSet, CLASSES_MAX, Configuration, CostModel, Deployment, HotValue, LarderModel,
+    ModificationKind, RecordedConstraint, Recorder, Workload,
 };
 use larder_types::{Random, key_hash};
 
@@ -40,45 +40,46 @@ fn recorded_by(recorders: usize, operations: u32) -> Workload {
     }
     for at in 0..operations {
         let recorder = &mut all[at as usize % recorders];
-        let asked = Asked::Equal(key_hash(&city(&mut random, 0.5).to_be_bytes()));
+        let constraint = RecordedConstraint::Equal(key_hash(&city(&mut random, 0.5).to_be_bytes()));
         match random.below(10) {
-            0..4 => recorder.query(&[(0, asked)], Some(2500), 10),
+            0..4 => recorder.query(&[(0, constraint)], Some(2500), 10),
             4..6 => {
                 let low = random.below(900);
                 let (low, high) = (low.to_be_bytes(), (low + 100).to_be_bytes());
-                let range = Asked::Range(Bound::Included(&low), Bound::Excluded(&high));
-                recorder.query(&[(0, asked), (1, range)], Some(250), 10);
+                let range =
+                    RecordedConstraint::Range(Bound::Included(&low), Bound::Excluded(&high));
+                recorder.query(&[(0, constraint), (1, range)], Some(250), 10);
             }
             6 => {
                 let stars = [1u64, 2].map(|it| key_hash(&it.to_be_bytes()));
-                recorder.query(&[(2, Asked::OneOf(&stars))], Some(17_000), 100);
+                recorder.query(&[(2, RecordedConstraint::OneOf(&stars))], Some(17_000), 100);
             }
             7 => recorder.get(),
-            8 => recorder.modification(Kind::Update, &[1]),
-            _ => recorder.modification(Kind::Create, &[]),
+            8 => recorder.modification(ModificationKind::Update, &[1]),
+            _ => recorder.modification(ModificationKind::Create, &[]),
         }
     }
     let mut together = all.remove(0);
     for other in all {
         let bytes = other.encode();
         for at in [0, 1, bytes.len() / 2, bytes.len() - 1] {
-            Recorder::decode(&bytes[..at]).expect_err("it is cut");
+            Recorder::decode(&bytes[..at]).expect_err("truncated input");
         }
         together.merge(&Recorder::decode(&bytes).expect("a recorder"));
     }
-    assert_eq!(together.forgotten(), 0.0);
+    assert_eq!(together.dropped_share(), 0.0);
     assert_eq!(together.count(), f64::from(operations));
     together.workload(50_000, 200)
 }
 
 #[test]
-fn the_mix_is_recorded_as_it_was_drawn_by_one_and_by_several() {
+fn one_or_several_recorders_record_the_generated_mix() {
     for recorders in [1, 3, 16] {
-        as_it_was_drawn(recorders);
+        check_recorded_mix(recorders);
     }
 }
 
-fn as_it_was_drawn(recorders: usize) {
+fn check_recorded_mix(recorders: usize) {
     let operations = 20_000;
     let workload = recorded_by(recorders, operations);
     workload.check().expect("it is a workload");
@@ -103,8 +104,8 @@ fn as_it_was_drawn(recorders: usize) {
     let mean: f64 = histogram.iter().map(|it| it.share * it.matches).sum();
     near(mean, class(&["city"], 0).matches.expect("known"), 1e-6);
     near(class(&[], 0).one_of["stars"], 2.0, 1e-9);
-    let kinds: Vec<Kind> = workload.modifications.iter().map(|it| it.kind).collect();
-    assert_eq!(kinds, [Kind::Update, Kind::Create]);
+    let kinds: Vec<ModificationKind> = workload.modifications.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [ModificationKind::Update, ModificationKind::Create]);
     let [city, price, stars] = &workload.attributes[..] else {
         panic!("three attributes");
     };
@@ -121,14 +122,14 @@ fn as_it_was_drawn(recorders: usize) {
 
 /// Predictions from a recording agree with predictions from the mix itself.
 #[test]
-fn a_recorded_workload_predicts_what_the_true_one_does() {
+fn a_recorded_workload_yields_the_predictions_of_the_true_one() {
     let mut with_price = by(2.0, &["city"]);
     with_price.range.insert("price".to_owned(), 0.1);
     let mut by_stars = by(1.0, &[]);
     by_stars.one_of.insert("stars".to_owned(), 2.0);
     by_stars.selectivity.insert("stars".to_owned(), 0.34);
     let mut create = update(1.0, &[]);
-    create.kind = Kind::Create;
+    create.kind = ModificationKind::Create;
     let mut truth = hotels(
         &["city", "price", "stars"],
         vec![by(4.0, &["city"]), with_price, by_stars],
@@ -166,20 +167,20 @@ fn a_recorded_workload_predicts_what_the_true_one_does() {
 }
 
 #[test]
-fn more_classes_than_are_kept_leave_the_frequent_ones() {
+fn the_most_frequent_classes_are_kept() {
     let names: Vec<String> = (0..12).map(|at| format!("a{at}")).collect();
     let mut recorder = Recorder::new(names.iter().map(|it| (&it[..], false)), 1);
     let mut random = Random::new(2);
     for _ in 0..10_000 {
         if random.below(2) == 0 {
-            recorder.query(&[(0, Asked::Equal(7))], Some(1), 1);
+            recorder.query(&[(0, RecordedConstraint::Equal(7))], Some(1), 1);
         } else {
             let set = random.below(1 << 12);
-            let asked: Vec<(usize, Asked<'_>)> = (0..12)
+            let constraints: Vec<(usize, RecordedConstraint<'_>)> = (0..12)
                 .filter(|at| set >> at & 1 == 1)
-                .map(|at| (at, Asked::Equal(1)))
+                .map(|at| (at, RecordedConstraint::Equal(1)))
                 .collect();
-            recorder.query(&asked, Some(1), 1);
+            recorder.query(&constraints, Some(1), 1);
         }
     }
     let workload = recorder.workload(1000, 100);
@@ -190,22 +191,22 @@ fn more_classes_than_are_kept_leave_the_frequent_ones() {
         .map(|it| it.frequency)
         .fold(0.0, f64::max);
     near(most, 5000.0, 200.0);
-    assert!(recorder.forgotten() > 0.4 && recorder.forgotten() < 0.5);
+    assert!(recorder.dropped_share() > 0.4 && recorder.dropped_share() < 0.5);
     let left_out = workload.unrecorded / (workload.unrecorded + workload.frequency());
-    assert_eq!(left_out, recorder.forgotten());
+    assert_eq!(left_out, recorder.dropped_share());
 }
 
 #[test]
-fn what_is_old_weighs_less() {
+fn older_operations_weigh_less() {
     let mut recorder = Recorder::new([("a", false), ("b", false)], 1);
     for _ in 0..1000 {
-        recorder.query(&[(0, Asked::Equal(1))], Some(4), 2);
+        recorder.query(&[(0, RecordedConstraint::Equal(1))], Some(4), 2);
     }
     for _ in 0..3 {
         recorder.age();
     }
     for _ in 0..1000 {
-        recorder.query(&[(1, Asked::Equal(1))], Some(4), 2);
+        recorder.query(&[(1, RecordedConstraint::Equal(1))], Some(4), 2);
     }
     let workload = recorder.workload(100, 100);
     let frequencies: Vec<f64> = workload.queries.iter().map(|it| it.frequency).collect();

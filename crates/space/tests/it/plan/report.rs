@@ -72,7 +72,7 @@ fn size(it: &Prediction) -> (usize, usize) {
 }
 
 #[test]
-fn the_simplest_of_what_costs_little_more_is_chosen() {
+fn the_simplest_configuration_within_the_tolerance_is_chosen() {
     let mut simpler = 0;
     for seed in 0..12 {
         let workload = random_workload(4, 6, 0.2 + 0.05 * seed as f64, seed);
@@ -108,9 +108,12 @@ fn the_simplest_of_what_costs_little_more_is_chosen() {
                 .subspaces,
             ..Configuration::default()
         };
-        let beside = plan_with(0.1, Some(&now));
-        let current = beside.current.as_ref().expect("it was told");
-        assert!(cost(&beside.chosen) <= cost(current) * (1.0 + 1e-9));
+        let with_current = plan_with(0.1, Some(&now));
+        let current = with_current
+            .current
+            .as_ref()
+            .expect("the current configuration was given");
+        assert!(cost(&with_current.chosen) <= cost(current) * (1.0 + 1e-9));
     }
     assert!(simpler >= 4, "{simpler}");
 }
@@ -120,7 +123,7 @@ fn strs(lists: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn a_report_is_the_same_again_and_goes_through_json() {
+fn a_report_is_deterministic_and_round_trips_through_json() {
     let workload = random_workload(4, 6, 0.3, 4);
     let report = plan(&workload, &deployment(), None, &options()).expect("ok");
     assert_eq!(
@@ -135,7 +138,7 @@ fn a_report_is_the_same_again_and_goes_through_json() {
 }
 
 #[test]
-fn local_indexes_that_nobody_uses_are_left_out() {
+fn unused_local_indexes_are_omitted() {
     let mut workload = random_workload(3, 3, 0.9, 8);
     for class in &mut workload.queries {
         (class.equal, class.range) = (vec!["a0".to_owned()], Default::default());
@@ -151,7 +154,7 @@ fn local_indexes_that_nobody_uses_are_left_out() {
 }
 
 #[test]
-fn a_report_by_the_thesis_says_so() {
+fn a_report_by_the_thesis_names_its_model() {
     let workload = random_workload(4, 6, 0.3, 4);
     let thesis = Thesis::default();
     let report = plan_by_thesis(&workload, thesis, lists(4), &options()).expect("ok");
@@ -165,7 +168,7 @@ fn a_report_by_the_thesis_says_so() {
 }
 
 #[test]
-fn a_plan_from_guessed_costs_or_an_incomplete_recording_is_not_called_proven() {
+fn a_plan_from_guessed_costs_or_an_incomplete_recording_is_not_proven() {
     let mut workload = random_workload(3, 3, 0.3, 8);
     let guessed = Deployment {
         guessed: vec!["move_us".to_owned()],
@@ -181,7 +184,7 @@ fn a_plan_from_guessed_costs_or_an_incomplete_recording_is_not_called_proven() {
 }
 
 #[test]
-fn a_storage_limit_that_no_plan_satisfies_is_refused_with_the_least_that_one_needs() {
+fn an_impossible_storage_limit_is_rejected_with_the_minimum() {
     let workload = random_workload(3, 3, 0.3, 8);
     let limited = |bytes: u64| {
         let deployment = Deployment {

@@ -216,8 +216,8 @@ struct Computed {
 
 /// Not only the best ones: all 51 of four attributes, and all 4,139 of seven.
 #[test]
-fn all_configurations_of_the_thesis_are_predicted_as_by_its_program() {
-    let Some(file) = larder_testing::data("hyperdex-configurator-vectors.json") else {
+fn all_predictions_agree_with_the_program_of_the_thesis() {
+    let Some(file) = larder_testing::external_data("hyperdex-configurator-vectors.json") else {
         return;
     };
     let text = std::fs::read_to_string(file).expect("it can be read");

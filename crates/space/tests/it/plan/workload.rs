@@ -1,6 +1,6 @@
 //! The text format of workloads.
 
-use larder_space::plan::{Configuration, Kind, Workload};
+use larder_space::plan::{Configuration, ModificationKind, Workload};
 
 const HOTELS: &str = r#"
 objects = 256000
@@ -22,7 +22,7 @@ name = "stars"
 distinct = 6
 
 [[query]]
-name = "rooms of a city that I can pay"
+name = "affordable rooms of a city"
 frequency = 9
 equal = ["city"]
 range = { price = 0.1 }
@@ -41,19 +41,19 @@ kind = "create"
 "#;
 
 #[test]
-fn a_workload_is_read_and_written() {
+fn a_workload_round_trips() {
     let workload = Workload::from_toml(HOTELS).expect("a workload");
     assert_eq!(workload.attributes[0].hot[1].queries, 0.0);
     assert_eq!(workload.queries[0].one_of["stars"], 2.0);
-    assert_eq!(workload.modifications[1].kind, Kind::Create);
+    assert_eq!(workload.modifications[1].kind, ModificationKind::Create);
     let written = workload.to_toml();
     assert_eq!(Workload::from_toml(&written), Ok(workload));
 }
 
 /// Returns the error of the workload after replacing one text.
-fn refused(from: &str, to: &str) -> String {
+fn rejection_of(from: &str, to: &str) -> String {
     assert!(HOTELS.contains(from));
-    let error = Workload::from_toml(&HOTELS.replacen(from, to, 1)).expect_err("it is refused");
+    let error = Workload::from_toml(&HOTELS.replacen(from, to, 1)).expect_err("an error");
     error.to_string()
 }
 
@@ -69,7 +69,7 @@ fn errors_point_at_the_key() {
         (
             "price = 0.1",
             "price = 1.5",
-            "workload: query[0].range.price: 1.5 is no share; from 0 to 1",
+            "workload: query[0].range.price: 1.5 is not a share; from 0 to 1",
         ),
         (
             "price = 0.1",
@@ -89,12 +89,12 @@ fn errors_point_at_the_key() {
         (
             "city = 0.001",
             "city = nan",
-            "workload: query[0].selectivity.city: NaN is no share; from 0 to 1",
+            "workload: query[0].selectivity.city: NaN is not a share; from 0 to 1",
         ),
         (
             "frequency = 1\n",
             "frequency = -1\n",
-            "workload: modification[0].frequency: -1 is no frequency; 0 to 1e15",
+            "workload: modification[0].frequency: -1 is not a frequency; 0 to 1e15",
         ),
         (
             "objects = 0.3 }",
@@ -104,7 +104,7 @@ fn errors_point_at_the_key() {
         (
             "name = \"price\"",
             "name = \"city\"",
-            "workload: attribute[1].name: \"city\" is there twice",
+            "workload: attribute[1].name: \"city\" occurs twice",
         ),
         (
             "name = \"price\"",
@@ -112,18 +112,18 @@ fn errors_point_at_the_key() {
             "workload: attribute[1].name: \"price,city\" has a comma, which separates attributes in SUBSPACES and INDEX: declare it under another name with AS, or leave it out",
         ),
     ] {
-        assert_eq!(refused(from, to), error);
+        assert_eq!(rejection_of(from, to), error);
     }
 }
 
 #[test]
-fn what_is_not_a_workload_is_shown_with_its_line() {
-    let error = refused("results = 10", "result = 10");
+fn an_invalid_workload_is_rejected_with_its_line() {
+    let error = rejection_of("results = 10", "result = 10");
     assert!(
         error.contains("line 27") && error.contains("unknown field `result`"),
         "{error}"
     );
-    let error = refused("frequency = 9", "frequency = often");
+    let error = rejection_of("frequency = 9", "frequency = often");
     assert!(error.contains("line 22"), "{error}");
 }
 
@@ -138,11 +138,11 @@ fn a_configuration_is_written_as_the_clauses_of_ft_create() {
     );
     for (list, error) in [
         ("city,town", "subspace city,town: no attribute \"town\""),
-        ("city,city", "subspace city,city: \"city\" is there twice"),
-        ("city:x", "subspace city:x: \"x\" is no number of bits"),
+        ("city,city", "subspace city,city: \"city\" occurs twice"),
+        ("city:x", "subspace city:x: \"x\" is not a number of bits"),
         (
             "city:9",
-            "subspace city:9: the attributes ask for 9 bits, 8 are what the regions allow; ask for fewer bits or for more regions",
+            "subspace city:9: the attributes request 9 bits, but the regions allow 8: request fewer bits or more regions",
         ),
     ] {
         assert_eq!(parse(&[list]).expect_err("refused").to_string(), error);

@@ -37,8 +37,8 @@ const KEYS: [&str; 2] = ["a", "b"];
 
 /// The values of both keys are one number, which every commit increments.
 #[derive(Default)]
-struct World {
-    cache: RefCell<HashMap<String, Found>>,
+struct ProtocolModel {
+    cache: RefCell<HashMap<String, CachedEntry>>,
     last_cas: Cell<u64>,
     database: Cell<u64>,
     /// Statements on their way to the database, with a cell for the result.
@@ -53,7 +53,7 @@ struct World {
     unpredictable: Cell<u64>,
 }
 
-impl World {
+impl ProtocolModel {
     fn value(bytes: &[u8]) -> u64 {
         u64::from_le_bytes(bytes.try_into().expect("a number"))
     }
@@ -82,25 +82,25 @@ impl World {
         answer.set(Some(self.database.get()));
     }
 
-    fn forget(&self, which: impl Fn(&Found) -> bool) {
+    fn evict(&self, which: impl Fn(&CachedEntry) -> bool) {
         self.cache.borrow_mut().retain(|_, found| !which(found));
     }
 }
 
-impl Cache for World {
-    async fn peek(&self, key: &str) -> Result<Option<Found>, Failure> {
+impl Cache for ProtocolModel {
+    async fn peek(&self, key: &str) -> Result<Option<CachedEntry>, Failure> {
         step().await;
         let found = self.cache.borrow().get(key).cloned();
         step().await;
         Ok(found)
     }
 
-    async fn get(&self, key: &str) -> Result<Option<Found>, Failure> {
+    async fn get(&self, key: &str) -> Result<Option<CachedEntry>, Failure> {
         step().await;
         let found = self.cache.borrow().get(key).cloned();
         if let Some(found) = found.as_ref().filter(|found| found.flags == VALUE) {
             self.hits.set(self.hits.get() + 1);
-            let is_stale = World::value(&found.value) != self.database.get();
+            let is_stale = ProtocolModel::value(&found.value) != self.database.get();
             self.stale.set(self.stale.get() + u64::from(is_stale));
         }
         step().await;
@@ -111,18 +111,18 @@ impl Cache for World {
         &self,
         key: &str,
         entry: &Entry<'_>,
-        only: Only,
+        only: StoreCondition,
     ) -> Result<Option<u64>, Failure> {
         step().await;
         let now = self.cache.borrow().get(key).map(|found| found.cas);
         let may = match only {
-            Only::Always => true,
-            Only::IfAbsent => now.is_none(),
-            Only::If(cas) => now == Some(cas),
+            StoreCondition::Always => true,
+            StoreCondition::IfAbsent => now.is_none(),
+            StoreCondition::If(cas) => now == Some(cas),
         };
         let cas = may.then(|| {
             self.last_cas.set(self.last_cas.get() + 1);
-            let found = Found {
+            let found = CachedEntry {
                 value: Bytes::copy_from_slice(entry.value),
                 flags: entry.flags,
                 cas: self.last_cas.get(),
@@ -134,15 +134,15 @@ impl Cache for World {
         Ok(cas)
     }
 
-    async fn delete(&self, key: &str, cas: Option<u64>) -> Result<Deleted, Failure> {
+    async fn delete(&self, key: &str, cas: Option<u64>) -> Result<DeleteOutcome, Failure> {
         step().await;
         let now = self.cache.borrow().get(key).map(|found| found.cas);
         let deleted = match now {
-            None => Deleted::WasAbsent,
-            Some(now) if cas.is_some_and(|cas| cas != now) => Deleted::WasOther,
+            None => DeleteOutcome::Absent,
+            Some(now) if cas.is_some_and(|cas| cas != now) => DeleteOutcome::VersionMismatch,
             Some(_) => {
                 self.cache.borrow_mut().remove(key);
-                Deleted::Done
+                DeleteOutcome::Deleted
             }
         };
         step().await;
@@ -160,164 +160,173 @@ enum Protocol {
 #[derive(Clone, Copy)]
 struct Faults {
     /// The cache may evict anything at any time.
-    forgets: bool,
+    evicts: bool,
     /// Readers and writers may die at any step. Q expires after no live writer holds it and the database has ended the
     /// statement.
-    dies: bool,
+    crashes: bool,
 }
 
-async fn reader(world: Rc<World>, protocol: Protocol, key: &'static str) {
-    let acknowledged = world.acknowledged.get();
+async fn reader(model: Rc<ProtocolModel>, protocol: Protocol, key: &'static str) {
+    let acknowledged = model.acknowledged.get();
     let looked = match protocol {
-        Protocol::Lease => look(&*world, key).await,
-        Protocol::Invalidate => Ok(match world.get(key).await.expect("there") {
-            Some(found) => Looked::Value(found.value),
-            None => Looked::Busy,
+        Protocol::Lease => lookup(&*model, key).await,
+        Protocol::Invalidate => Ok(match model.get(key).await.expect("the model answers") {
+            Some(found) => Lookup::Value(found.value),
+            None => Lookup::Busy,
         }),
     };
-    let read = match looked.expect("the cache is there") {
-        Looked::Value(value) => World::value(&value),
-        Looked::Read(cas) => {
-            let value = world.read_database().await;
-            fill(&*world, key, cas, &value).await.expect("there");
-            World::value(&value)
+    let read = match looked.expect("the model answers") {
+        Lookup::Value(value) => ProtocolModel::value(&value),
+        Lookup::Reserved(cas) => {
+            let value = model.read_database().await;
+            fill(&*model, key, cas, &value)
+                .await
+                .expect("the model answers");
+            ProtocolModel::value(&value)
         }
-        Looked::Busy => {
-            let value = world.read_database().await;
+        Lookup::Busy => {
+            let value = model.read_database().await;
             if protocol == Protocol::Invalidate {
                 let entry = Entry {
                     value: &value,
                     flags: VALUE,
                     seconds: 0,
                 };
-                world.store(key, &entry, Only::Always).await.expect("there");
+                model
+                    .store(key, &entry, StoreCondition::Always)
+                    .await
+                    .expect("the model answers");
             }
-            World::value(&value)
+            ProtocolModel::value(&value)
         }
     };
     if read < acknowledged {
-        world.unpredictable.set(world.unpredictable.get() + 1);
+        model.unpredictable.set(model.unpredictable.get() + 1);
     }
 }
 
 /// Counts a live writer.
-struct Lives(Rc<World>);
+struct WriterGuard(Rc<ProtocolModel>);
 
-impl Drop for Lives {
+impl Drop for WriterGuard {
     fn drop(&mut self) {
         self.0.writers.set(self.0.writers.get() - 1);
     }
 }
 
-async fn writer(world: Rc<World>, protocol: Protocol) {
-    world.writers.set(world.writers.get() + 1);
-    let _lives = Lives(world.clone());
+async fn writer(model: Rc<ProtocolModel>, protocol: Protocol) {
+    model.writers.set(model.writers.get() + 1);
+    let _lives = WriterGuard(model.clone());
     let keys = KEYS.map(str::to_owned).to_vec();
     let number = match protocol {
         Protocol::Lease => {
-            let held = quarantine(&*world, keys).await.expect("there");
-            let number = world.commit().await;
-            release(&*world, held).await.expect("there");
+            let held = quarantine(&*model, keys).await.expect("the model answers");
+            let number = model.commit().await;
+            release(&*model, held).await.expect("the model answers");
             number
         }
         Protocol::Invalidate => {
-            let number = world.commit().await;
+            let number = model.commit().await;
             for key in KEYS {
-                world.delete(key, None).await.expect("there");
+                model.delete(key, None).await.expect("the model answers");
             }
             number
         }
     };
-    world.acknowledged.set(world.acknowledged.get().max(number));
+    model.acknowledged.set(model.acknowledged.get().max(number));
 }
 
 /// Runs a history of some hundred steps.
-fn run(seed: u64, protocol: Protocol, faults: Faults) -> Rc<World> {
+fn run(seed: u64, protocol: Protocol, faults: Faults) -> Rc<ProtocolModel> {
     let random = Dice(RefCell::new(Random::new(seed)));
-    let world = Rc::new(World::default());
+    let model = Rc::new(ProtocolModel::default());
     let mut tasks: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..900 {
         if tasks.len() < 6 {
             let key = KEYS[random.below(2) as usize];
             tasks.push(match random.below(10) {
-                0 => Box::pin(writer(world.clone(), protocol)),
-                _ => Box::pin(reader(world.clone(), protocol, key)),
+                0 => Box::pin(writer(model.clone(), protocol)),
+                _ => Box::pin(reader(model.clone(), protocol, key)),
             });
         }
         let index = random.below(tasks.len() as u64) as usize;
         if tasks[index].as_mut().poll(&mut context).is_ready() {
             drop(tasks.swap_remove(index));
         }
-        let statements = world.statements.borrow().len();
+        let statements = model.statements.borrow().len();
         if statements > 0 && random.below(4) == 0 {
-            world.execute(random.below(statements as u64) as usize);
+            model.execute(random.below(statements as u64) as usize);
         }
-        if faults.dies && random.below(50) == 0 && !tasks.is_empty() {
+        if faults.crashes && random.below(50) == 0 && !tasks.is_empty() {
             drop(tasks.swap_remove(random.below(tasks.len() as u64) as usize));
         }
         if random.below(10) == 0 {
             // Evicts markers of live and dead readers. A live reader then fails to swap.
-            world.forget(|found| found.flags == BEING_READ);
+            model.evict(|found| found.flags == BEING_READ);
         }
-        let is_quiet = world.writers.get() == 0 && world.statements.borrow().is_empty();
+        let is_quiet = model.writers.get() == 0 && model.statements.borrow().is_empty();
         if is_quiet && random.below(4) == 0 {
-            world.forget(|found| found.flags == BEING_WRITTEN);
+            model.evict(|found| found.flags == BEING_WRITTEN);
         }
-        if faults.forgets && random.below(25) == 0 {
-            world.forget(|_| true);
+        if faults.evicts && random.below(25) == 0 {
+            model.evict(|_| true);
         }
     }
-    world
+    model
 }
 
 const HISTORIES: u64 = 3000;
 
-fn total(protocol: Protocol, faults: Faults, count: impl Fn(&World) -> u64) -> u64 {
+fn total(protocol: Protocol, faults: Faults, count: impl Fn(&ProtocolModel) -> u64) -> u64 {
     let histories = (0..HISTORIES).map(|seed| run(seed, protocol, faults));
-    histories.map(|world| count(&world)).sum()
+    histories.map(|model| count(&model)).sum()
 }
 
 #[test]
-fn a_value_found_is_the_databases_at_that_instant_though_clients_die() {
-    for dies in [false, true] {
+fn cached_values_equal_the_database_even_if_clients_crash() {
+    for crashes in [false, true] {
         let faults = Faults {
-            forgets: false,
-            dies,
+            evicts: false,
+            crashes,
         };
         for seed in 0..HISTORIES {
-            let world = run(seed, Protocol::Lease, faults);
-            assert_eq!(world.stale.get(), 0, "seed {seed}, clients die: {dies}");
-            assert_eq!(world.unpredictable.get(), 0, "seed {seed}");
+            let model = run(seed, Protocol::Lease, faults);
+            assert_eq!(
+                model.stale.get(),
+                0,
+                "seed {seed}, clients crash: {crashes}"
+            );
+            assert_eq!(model.unpredictable.get(), 0, "seed {seed}");
         }
         // The cache must keep values, or the test would be meaningless.
-        let hits = total(Protocol::Lease, faults, |world| world.hits.get());
+        let hits = total(Protocol::Lease, faults, |model| model.hits.get());
         assert!(hits > HISTORIES, "{hits}");
     }
 }
 
 #[test]
-fn an_acknowledged_write_is_seen_though_the_cache_forgets_markers() {
+fn acknowledged_writes_are_visible_even_if_markers_are_evicted() {
     let faults = Faults {
-        forgets: true,
-        dies: false,
+        evicts: true,
+        crashes: false,
     };
     for seed in 0..HISTORIES {
-        let world = run(seed, Protocol::Lease, faults);
-        assert_eq!(world.unpredictable.get(), 0, "seed {seed}");
+        let model = run(seed, Protocol::Lease, faults);
+        assert_eq!(model.unpredictable.get(), 0, "seed {seed}");
     }
-    let hits = total(Protocol::Lease, faults, |world| world.hits.get());
+    let hits = total(Protocol::Lease, faults, |model| model.hits.get());
     assert!(hits > HISTORIES, "{hits}");
 }
 
 #[test]
-fn deletion_after_the_commit_alone_loses_races() {
+fn deletion_after_the_commit_alone_serves_stale_values() {
     let faults = Faults {
-        forgets: false,
-        dies: false,
+        evicts: false,
+        crashes: false,
     };
-    let missed = total(Protocol::Invalidate, faults, |world| {
-        world.unpredictable.get()
+    let missed = total(Protocol::Invalidate, faults, |model| {
+        model.unpredictable.get()
     });
     assert!(missed > 0);
 }

@@ -9,9 +9,9 @@ use super::*;
 
 /// Integers and values, in the order of arrival.
 #[derive(Debug, Default, PartialEq)]
-struct Heard(Vec<String>);
+struct ReceivedTokens(Vec<String>);
 
-impl Receiver for Heard {
+impl Receiver for ReceivedTokens {
     fn take(&mut self, token: Token<'_>) {
         self.0.push(match token {
             Token::Bulk(bytes) => format!("{} bytes", bytes.len()),
@@ -20,8 +20,10 @@ impl Receiver for Heard {
     }
 }
 
-fn heard(tokens: &[&str]) -> Result<Heard, Failure> {
-    Ok(Heard(tokens.iter().map(|&token| token.into()).collect()))
+fn received(tokens: &[&str]) -> Result<ReceivedTokens, Failure> {
+    Ok(ReceivedTokens(
+        tokens.iter().map(|&token| token.into()).collect(),
+    ))
 }
 
 fn run<F: Future<Output = ()>>(test: impl FnOnce(TcpListener, Rc<Server>) -> F) {
@@ -42,13 +44,13 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(TcpListener, Rc<Server>) -> F) 
     });
 }
 
-fn ask(connection: &Connection, number: u32) -> Call<Heard> {
-    connection.call(1, Heard::default(), |out| {
+fn ask(connection: &Connection, number: u32) -> Call<ReceivedTokens> {
+    connection.call(1, ReceivedTokens::default(), |out| {
         command(out, &[&"GET", &number.to_string()]);
     })
 }
 
-fn is_unknown(reply: &Result<Heard, Failure>) -> bool {
+fn is_unknown(reply: &Result<ReceivedTokens, Failure>) -> bool {
     matches!(reply, Err(Failure::Unknown(_)))
 }
 
@@ -59,7 +61,7 @@ async fn read_some(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn calls_that_are_ready_together_are_one_write_and_get_their_own_replies() {
+fn calls_ready_together_share_one_write_and_receive_their_own_replies() {
     run(async |listener, server| {
         let connection = Rc::new(Connection::open(server).await.unwrap());
         let (mut peer, _) = listener.accept().await.unwrap();
@@ -74,13 +76,16 @@ fn calls_that_are_ready_together_are_one_write_and_get_their_own_replies() {
         let replies: String = (0..100).map(|number| format!(":{number}\r\n")).collect();
         peer.write_all(replies.as_bytes()).await.unwrap();
         for (number, call) in calls.into_iter().enumerate() {
-            assert_eq!(call.await.unwrap(), heard(&[&format!("Integer({number})")]));
+            assert_eq!(
+                call.await.unwrap(),
+                received(&[&format!("Integer({number})")])
+            );
         }
     });
 }
 
 #[test]
-fn a_call_that_is_dropped_shifts_no_reply() {
+fn dropping_a_call_does_not_shift_replies() {
     run(async |listener, server| {
         let connection = Connection::open(server).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
@@ -94,20 +99,20 @@ fn a_call_that_is_dropped_shifts_no_reply() {
         peer.write_all(b":1\r\n*2\r\n:7\r\n$1\r\nx\r\n:3\r\n")
             .await
             .unwrap();
-        assert_eq!(first.await, heard(&["Integer(1)"]));
-        assert_eq!(last.await, heard(&["Integer(3)"]));
+        assert_eq!(first.await, received(&["Integer(1)"]));
+        assert_eq!(last.await, received(&["Integer(3)"]));
     });
 }
 
 #[test]
-fn a_lost_connection_leaves_what_was_under_way_unknown_and_the_next_call_connects_again() {
+fn after_a_lost_connection_pending_calls_are_unknown_and_the_next_reconnects() {
     run(async |listener, server| {
         let connection = Connection::open(server).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
         let (answered, lost) = (ask(&connection, 1), ask(&connection, 2));
         read_some(&mut peer).await;
         peer.write_all(b":1\r\n$9\r\nhalf").await.unwrap();
-        assert_eq!(answered.await, heard(&["Integer(1)"]));
+        assert_eq!(answered.await, received(&["Integer(1)"]));
         drop(peer);
         assert!(is_unknown(&lost.await));
         let next = ask(&connection, 3);
@@ -115,12 +120,12 @@ fn a_lost_connection_leaves_what_was_under_way_unknown_and_the_next_call_connect
         let requests = read_some(&mut peer).await;
         assert_eq!(requests, "*2\r\n$3\r\nGET\r\n$1\r\n3\r\n");
         peer.write_all(b":3\r\n").await.unwrap();
-        assert_eq!(next.await, heard(&["Integer(3)"]));
+        assert_eq!(next.await, received(&["Integer(3)"]));
     });
 }
 
 #[test]
-fn what_waits_for_a_connection_that_cannot_be_made_is_refused() {
+fn calls_waiting_for_a_failed_connection_are_rejected() {
     run(async |listener, server| {
         let connection = Connection::open(server.clone()).await.unwrap();
         let (peer, _) = listener.accept().await.unwrap();
@@ -138,12 +143,12 @@ fn what_waits_for_a_connection_that_cannot_be_made_is_refused() {
         let (mut peer, _) = listener.accept().await.unwrap();
         read_some(&mut peer).await;
         peer.write_all(b":3\r\n").await.unwrap();
-        assert_eq!(call.await, heard(&["Integer(3)"]));
+        assert_eq!(call.await, received(&["Integer(3)"]));
     });
 }
 
 #[test]
-fn bytes_that_are_no_reply_lose_the_connection() {
+fn invalid_bytes_close_the_connection() {
     for nonsense in ["HTTP/1.1 400 Bad Request\r\n", ":1\r\n:2\r\n", "*1\r\n"] {
         run(async |listener, server| {
             let connection = Connection::open(server).await.unwrap();
@@ -153,24 +158,26 @@ fn bytes_that_are_no_reply_lose_the_connection() {
             let nonsense = nonsense.repeat(20);
             peer.write_all(nonsense.as_bytes()).await.unwrap();
             let reply = call.await;
-            assert!(is_unknown(&reply) || reply == heard(&["Integer(1)"]));
+            assert!(is_unknown(&reply) || reply == received(&["Integer(1)"]));
             assert_eq!(read_some(&mut peer).await, "");
         });
     }
 }
 
 #[test]
-fn replies_come_in_any_pieces_and_of_any_size() {
+fn replies_can_arrive_in_any_pieces_and_sizes() {
     run(async |listener, server| {
         let connection = Connection::open(server).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
-        let call = connection.call(2, Heard::default(), |out| out.extend_from_slice(b"x"));
+        let call = connection.call(2, ReceivedTokens::default(), |out| {
+            out.extend_from_slice(b"x")
+        });
         for byte in b"*2\r\n$3\r\nabc\r\n:5\r\n+OK\r\n" {
             peer.write_all(&[*byte]).await.unwrap();
             tokio::task::yield_now().await;
         }
         let expected = ["Array(2)", "3 bytes", "Integer(5)", "Simple([79, 75])"];
-        assert_eq!(call.await, heard(&expected));
+        assert_eq!(call.await, received(&expected));
 
         let size = 3 * INPUT_BYTES;
         let call = ask(&connection, 1);
@@ -182,13 +189,13 @@ fn replies_come_in_any_pieces_and_of_any_size() {
             peer.write_all(&reply).await.unwrap();
             peer
         });
-        assert_eq!(call.await, heard(&[&format!("{size} bytes")]));
+        assert_eq!(call.await, received(&[&format!("{size} bytes")]));
         drop(peer.await);
     });
 }
 
 #[test]
-fn an_error_is_refused_unless_something_may_have_been_done() {
+fn an_error_is_a_rejection_unless_the_command_may_have_executed() {
     for (reply, is_refused) in [
         ("-OOM command not allowed\r\n", true),
         ("-EXECABORT Transaction discarded\r\n", true),
@@ -209,7 +216,7 @@ fn an_error_is_refused_unless_something_may_have_been_done() {
                 "{reply}"
             );
             assert_eq!(is_unknown(&ended), !is_refused, "{reply}");
-            assert_eq!(next.await, heard(&["Integer(2)"]));
+            assert_eq!(next.await, received(&["Integer(2)"]));
         });
     }
 }

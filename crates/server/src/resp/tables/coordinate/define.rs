@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use larder_cluster::controller::Ask;
-use larder_join::{IfDefined, IfRead};
+use larder_cluster::controller::ControllerRequest;
+use larder_join::{CreateBehavior, DropBehavior};
 use larder_protocol::errors::Code;
 
 use super::super::super::spaces::follow_spaces;
 use super::super::joins::{Effect, JoinChange};
-use super::{Coordinator, gone};
+use super::{Coordinator, core_stopped};
 use crate::Shared;
-use crate::tables::{Gate, Paused, Refusal, Tables, stopping};
+use crate::tables::{Gate, PausedCores, Refusal, Tables, stopping};
 
 impl Coordinator {
     /// Declares or drops a join on every core.
@@ -28,7 +28,7 @@ impl Coordinator {
         let defined = define(&self.core.tables, self.ticket, &change).await;
         self.resume(paused).await?;
         defined?;
-        Ok(self.encoded(|encoder| encoder.ok()))
+        Ok(self.encode(|encoder| encoder.ok()))
     }
 }
 
@@ -48,7 +48,7 @@ async fn prepare(tables: &Tables, change: &JoinChange) -> Result<(), Refusal> {
         })
     };
     for done in (0..handle.cores()).map(begin).collect::<Vec<_>>() {
-        // A core that has stopped is detected when the change is made.
+        // A core that has stopped is detected when the change is applied.
         let _ = done.await;
     }
     Ok(())
@@ -67,14 +67,14 @@ async fn define(
         let checked = handle.start_on(core, ticket, move |tables| async move {
             change.check(&tables).map(drop)
         });
-        checked.await.map_err(|_| gone())??;
+        checked.await.map_err(|_| core_stopped())??;
     }
     for core in 0..handle.cores() {
         let change = change.clone();
-        let made = handle.start_on(core, ticket, move |tables| async move {
-            change.make(&tables, &mut Gate::default())
+        let applied = handle.start_on(core, ticket, move |tables| async move {
+            change.apply(&tables, &mut Gate::default())
         });
-        made.await.map_err(|_| gone())??;
+        applied.await.map_err(|_| core_stopped())??;
     }
     Ok(())
 }
@@ -83,29 +83,31 @@ async fn define(
 ///
 /// # Errors
 /// As for JOIN.CREATE and JOIN.DROP.
-pub(crate) async fn define_everywhere(
+pub(crate) async fn define_on_all_cores(
     tables: Rc<Tables>,
     gate: &mut Gate,
     change: &JoinChange,
 ) -> Result<(), Refusal> {
     prepare(&tables, change).await?;
     if tables.shard().is_none() {
-        return change.make(&tables, gate);
+        return change.apply(&tables, gate);
     }
     if !tables.is_in_cluster() {
         // Definitions of the map are not in this node's journal, and are declared before this node has any rows.
-        tables.ensure_writes_taken()?;
+        tables.ensure_writes_accepted()?;
     }
-    let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
+    let paused = PausedCores::pause_all(tables.handle())
+        .await
+        .map_err(stopping)?;
     let defined = define(&tables, Some(paused.ticket), change).await;
     paused.finish(&tables, gate).await?;
     defined
 }
 
 /// Maximum time to wait until this node has the new definition from the map.
-const KNOWN_MAX: Duration = Duration::from_secs(10);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Retry interval for a definition that could not be applied.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Declares or drops a join in the cluster, and returns once this node has done so.
 ///
@@ -117,13 +119,13 @@ pub(crate) async fn define_in_cluster(
     change: &JoinChange,
 ) -> Result<(), Refusal> {
     let Some(membership) = &shared.membership else {
-        return Err(gone());
+        return Err(core_stopped());
     };
     let effect = change.check(tables)?;
     let keeps = matches!(
         change,
         JoinChange::Create {
-            if_defined: IfDefined::Keep,
+            if_defined: CreateBehavior::Keep,
             ..
         }
     );
@@ -131,7 +133,7 @@ pub(crate) async fn define_in_cluster(
     if effect == Effect::Nothing && keeps {
         return Ok(());
     }
-    let asks = match (change, effect) {
+    let requests = match (change, effect) {
         (
             JoinChange::Create {
                 name,
@@ -139,22 +141,24 @@ pub(crate) async fn define_in_cluster(
                 if_defined,
             },
             _,
-        ) => vec![Ask::DefineJoin {
+        ) => vec![ControllerRequest::DefineJoin {
             name: name.clone(),
             text: definition.clone(),
-            replace: *if_defined == IfDefined::Replace,
+            replace: *if_defined == CreateBehavior::Replace,
         }],
         (JoinChange::Drop { .. }, Effect::Removes(names)) => {
-            let drops = names.into_iter().map(|name| Ask::DropJoin { name });
+            let drops = names
+                .into_iter()
+                .map(|name| ControllerRequest::DropJoin { name });
             drops.collect()
         }
         (JoinChange::Drop { .. }, _) => Vec::new(),
     };
-    for ask in asks {
-        let asked = membership.ask(ask).await;
-        asked.map_err(|why| (Code::ClusterDown, why))?;
+    for request in requests {
+        let result = membership.submit(request).await;
+        result.map_err(|why| (Code::ClusterDown, why))?;
     }
-    let is_known = || match change {
+    let is_applied = || match change {
         JoinChange::Create {
             name, definition, ..
         } => tables.read(|engine, _| {
@@ -163,14 +167,13 @@ pub(crate) async fn define_in_cluster(
         }),
         JoinChange::Drop { name, .. } => tables.read(|engine, _| engine.info(name).is_err()),
     };
-    let begun = Instant::now();
-    while !is_known() || !tables.has_definitions() {
-        if begun.elapsed() > KNOWN_MAX {
-            let message =
-                "the cluster has it, and this node does not follow: JOIN.LIST tells when it does";
+    let started = Instant::now();
+    while !is_applied() || !tables.has_definitions() {
+        if started.elapsed() > APPLY_TIMEOUT {
+            let message = "the cluster map contains the definition, but this node has not applied it in time; JOIN.LIST shows when it has";
             return Err((Code::ClusterDown, message.to_owned()));
         }
-        tables.wait_for_news().await;
+        tables.wait_for_view().await;
     }
     Ok(())
 }
@@ -178,69 +181,69 @@ pub(crate) async fn define_in_cluster(
 /// Applies the map's definitions to all cores. Runs on one core, and never returns.
 pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
     // The map's numbers of the definitions that this node has declared.
-    let mut known: BTreeMap<String, u64> = BTreeMap::new();
+    let mut declared_numbers: BTreeMap<String, u64> = BTreeMap::new();
     loop {
         let Some(view) = tables.view() else {
-            tables.wait_for_news().await;
+            tables.wait_for_view().await;
             continue;
         };
         follow_spaces(&tables, &view.map).await;
-        let wanted = view.map.joins();
-        let have = tables.read(|engine, _| engine.list());
-        let is_wanted = |name: &str, text: &str| {
-            let definition = wanted.get(name);
+        let target = view.map.joins();
+        let declared = tables.read(|engine, _| engine.list());
+        let is_current = |name: &str, text: &str| {
+            let definition = target.get(name);
             definition.is_some_and(|it| {
-                known
+                declared_numbers
                     .get(name)
                     .map_or(it.text.trim() == text.trim(), |number| it.number == *number)
             })
         };
-        let drops: Vec<String> = (have.iter())
-            .filter(|join| !wanted.contains_key(&join.name))
+        let drops: Vec<String> = (declared.iter())
+            .filter(|join| !target.contains_key(&join.name))
             .map(|join| join.name.clone())
             .collect();
-        let is_there = |name: &str| {
-            let mut have = have.iter();
-            have.any(|join| join.name == name && is_wanted(name, &join.definition))
+        let is_declared = |name: &str| {
+            let mut declared = declared.iter();
+            declared.any(|join| join.name == name && is_current(name, &join.definition))
         };
-        let mut creates: Vec<(u64, &String, &String)> = (wanted.iter())
-            .filter(|(name, _)| !is_there(name))
+        let mut creates: Vec<(u64, &String, &String)> = (target.iter())
+            .filter(|(name, _)| !is_declared(name))
             .map(|(name, definition)| (definition.number, name, &definition.text))
             .collect();
         creates.sort_unstable();
         let mut failed = None;
         for name in drops {
-            known.remove(&name);
-            let dropped = drop_here(&tables, name).await;
+            declared_numbers.remove(&name);
+            let dropped = drop_on_this_node(&tables, name).await;
             failed = dropped.err().or(failed);
         }
         for (number, name, text) in creates {
             let change = JoinChange::Create {
                 name: name.clone(),
                 definition: text.clone(),
-                if_defined: IfDefined::Replace,
+                if_defined: CreateBehavior::Replace,
             };
             let mut gate = Gate::default();
-            let mut defined = define_everywhere(tables.clone(), &mut gate, &change).await;
-            if defined.is_err() && drop_here(&tables, name.clone()).await.is_ok() {
+            let mut defined = define_on_all_cores(tables.clone(), &mut gate, &change).await;
+            if defined.is_err() && drop_on_this_node(&tables, name.clone()).await.is_ok() {
                 // Another join of the map, which is also about to change, may conflict with a replacement.
-                known.remove(name);
-                defined = define_everywhere(tables.clone(), &mut gate, &change).await;
+                declared_numbers.remove(name);
+                defined = define_on_all_cores(tables.clone(), &mut gate, &change).await;
             }
             match defined {
-                Ok(()) => drop(known.insert(name.clone(), number)),
+                Ok(()) => drop(declared_numbers.insert(name.clone(), number)),
                 Err(refusal) => failed = Some(refusal),
             }
         }
-        let note = |tables: Rc<Tables>| async move { tables.note_definitions() };
+        let note = |tables: Rc<Tables>| async move { tables.refresh_definitions() };
         // An error means that the server is stopping.
         let _ = tables.handle().run_on_all(None, note).await;
         match failed {
             None => {
-                known.extend(wanted.iter().map(|(name, it)| (name.clone(), it.number)));
+                declared_numbers.extend(target.iter().map(|(name, it)| (name.clone(), it.number)));
                 let epoch = view.map.epoch();
                 while tables.view().is_some_and(|view| view.map.epoch() == epoch) {
-                    tables.wait_for_news().await;
+                    tables.wait_for_view().await;
                 }
             }
             Some((_, why)) => {
@@ -248,20 +251,20 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
                 if tables.view().is_some_and(|view| view.is_up()) {
                     tracing::warn!(
                         why,
-                        "a join of the cluster's map cannot be declared or dropped here; it is tried again"
+                        "this node cannot declare or drop a join of the cluster map; it will retry"
                     )
                 } else {
-                    tracing::debug!(why, "a join of the cluster's map waits")
+                    tracing::debug!(why, "a join of the cluster map is not applied yet")
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
 }
 
 /// Drops a join that the map does not contain, even if other joins on this node read its output.
-async fn drop_here(tables: &Rc<Tables>, name: String) -> Result<(), Refusal> {
-    let if_read = IfRead::Ignore;
+async fn drop_on_this_node(tables: &Rc<Tables>, name: String) -> Result<(), Refusal> {
+    let if_read = DropBehavior::Ignore;
     let change = JoinChange::Drop { name, if_read };
-    define_everywhere(tables.clone(), &mut Gate::default(), &change).await
+    define_on_all_cores(tables.clone(), &mut Gate::default(), &change).await
 }

@@ -13,81 +13,81 @@ use larder_protocol::commands::{Batch, Command, Id};
 use larder_protocol::errors::Code;
 
 use super::super::super::incoming::Incoming;
-use super::super::super::replies;
+use super::super::super::reply_decoding;
 use super::super::super::spaces;
-use super::super::super::state::State;
-use super::super::super::subject::About;
-use super::super::route::{Route, To, route};
-use super::super::strings::key_of_answer;
+use super::super::super::state::ConnectionState;
+use super::super::super::subject::CommandSubject;
+use super::super::route::{Destination, Route, route};
+use super::super::strings::returned_value_key;
 use super::super::transaction::{self, Queued, Transaction};
-use super::super::watch::Watching;
-use super::{Coordinator, all_replies, gone};
-use crate::clients::as_reply;
+use super::super::watch::WatchedKeys;
+use super::{Coordinator, collect_replies, core_stopped};
+use crate::clients::encode_refusal;
 use crate::tables::{Execution, Refusal, Tables, stopping};
 
 /// Maximum number of a transaction's reads that wait concurrently for rows of PostgreSQL.
-const READ_AHEAD_MAX: usize = 64;
+const PREFETCH_MAX: usize = 64;
 
 impl Coordinator {
-    pub(super) async fn transaction(
+    pub(super) async fn execute_transaction(
         &mut self,
         transaction: &Transaction,
-        watching: Option<&Watching>,
+        watched_keys: Option<&WatchedKeys>,
     ) -> Result<Vec<u8>, Refusal> {
-        transaction.refuse()?;
-        if watching.is_some_and(|watching| watching.has_moved(&self.core.tables)) {
-            return Ok(self.encoded(|encoder| encoder.null_array()));
+        transaction.ensure_valid()?;
+        if watched_keys.is_some_and(|watched_keys| watched_keys.has_moved(&self.core.tables)) {
+            return Ok(self.encode(|encoder| encoder.null_array()));
         }
-        if let Some(place) = self.other_node(transaction, watching)? {
-            return self.on_other_node(transaction, place).await;
+        if let Some(place) = self.find_other_node(transaction, watched_keys)? {
+            return self.execute_on_node(transaction, place).await;
         }
-        if let Some(watching) = watching {
-            return self.watched(transaction, watching).await;
+        if let Some(watched_keys) = watched_keys {
+            return self.execute_watched(transaction, watched_keys).await;
         }
         if let Some(core) = self
-            .only_core(transaction)
+            .find_single_core(transaction)
             .filter(|core| *core < self.cores())
         {
-            let mut incoming = self.ask(core, transaction.batch(), Execution::Transaction);
-            return incoming.reply().await.ok_or_else(gone);
+            let mut incoming = self.request_core(core, transaction.batch(), Execution::Transaction);
+            return incoming.reply().await.ok_or_else(core_stopped);
         }
         let requests = transaction.requests();
-        if let Some(refused) = self.read_ahead(requests).await? {
+        if let Some(refused) = self.prefetch(requests).await? {
             return Ok(refused);
         }
         let writes = requests.iter().any(|queued| queued.command.spec.writes);
         if writes {
-            self.core.tables.ensure_writes_taken()?;
+            self.core.tables.ensure_writes_accepted()?;
             self.refuse_long(requests).await?;
         }
-        if let Some(parts) = self.by_core(requests) {
-            return self.parts(parts).await;
+        if let Some(parts) = self.divide_by_core(requests) {
+            return self.execute_parts(parts).await;
         }
         let paused = self.pause().await?;
-        let done = self.one_after_another(requests).await;
+        let done = self.execute_sequentially(requests).await;
         if writes {
             self.resume(paused).await?
         } else {
-            self.end_reading(paused)
+            self.resume_unchanged(paused)
         }
         done
     }
 
     /// Executes a transaction unless a key that its connection watches has changed.
-    async fn watched(
+    async fn execute_watched(
         &mut self,
         transaction: &Transaction,
-        watching: &Watching,
+        watched_keys: &WatchedKeys,
     ) -> Result<Vec<u8>, Refusal> {
-        if let Some(refused) = self.read_ahead(transaction.requests()).await? {
+        if let Some(refused) = self.prefetch(transaction.requests()).await? {
             return Ok(refused);
         }
         self.refuse_long(transaction.requests()).await?;
         let paused = self.pause().await?;
-        let done = match self.is_unchanged(watching).await {
+        let done = match self.is_unchanged(watched_keys).await {
             Err(refusal) => Err(refusal),
-            Ok(false) => Ok(self.encoded(|encoder| encoder.null_array())),
-            Ok(true) => self.one_after_another(transaction.requests()).await,
+            Ok(false) => Ok(self.encode(|encoder| encoder.null_array())),
+            Ok(true) => self.execute_sequentially(transaction.requests()).await,
         };
         self.resume(paused).await?;
         done
@@ -98,78 +98,80 @@ impl Coordinator {
         let limits = self.core.clients.limits;
         let mut bytes = 0;
         for command in requests.iter().map(|queued| queued.command.command()) {
-            let Some(key) = key_of_answer(command) else {
+            let Some(key) = returned_value_key(command) else {
                 continue;
             };
             if self.core.tables.is_computed(key) || self.core.tables.is_mapped(key) {
                 continue;
             }
-            let reply = self.one(Id::StrLen, &[key]).await?;
+            let reply = self.execute_on_owner(Id::StrLen, &[key]).await?;
             // Other errors appear in the command's own reply.
-            bytes += replies::number(&reply).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
-            if bytes > limits.answer() {
-                return Err(limits.too_long());
+            bytes += reply_decoding::decode_integer(&reply)
+                .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
+            if bytes > limits.reply_bytes() {
+                return Err(limits.reply_too_long());
             }
         }
         Ok(())
     }
 
     /// Returns whether all watched keys are unchanged. Called in a pause.
-    async fn is_unchanged(&self, watching: &Watching) -> Result<bool, Refusal> {
+    async fn is_unchanged(&self, watched_keys: &WatchedKeys) -> Result<bool, Refusal> {
         let handle = &self.core.shared.tables;
-        if watching.has_moved(&self.core.tables) {
+        if watched_keys.has_moved(&self.core.tables) {
             return Ok(false);
         }
         for core in 0..self.cores() {
-            let part = watching.part(|key| self.owner(key) == core);
+            let part = watched_keys.part_for(|key| self.owner(key) == core);
             let (ticket, shared) = (self.ticket, self.core.shared.clone());
-            let holds = handle.start_on(core, ticket, move |tables| async move {
+            let unchanged = handle.start_on(core, ticket, move |tables| async move {
                 let postgres = shared.postgres.as_ref();
                 part.part_is_unchanged(&tables, postgres, ticket).await
             });
-            if !holds.await.map_err(|_| gone())? {
+            if !unchanged.await.map_err(|_| core_stopped())? {
                 return Ok(false);
             }
         }
-        Ok(watching.stores_are_unchanged(&self.core.shared.catalog.load()))
+        Ok(watched_keys.stores_are_unchanged(&self.core.shared.catalog.load()))
     }
 
     /// Executes the requests in order, in a pause.
-    async fn one_after_another(&mut self, requests: &[Queued]) -> Result<Vec<u8>, Refusal> {
-        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
+    async fn execute_sequentially(&mut self, requests: &[Queued]) -> Result<Vec<u8>, Refusal> {
+        let mut all = self.encode(|encoder| encoder.array(requests.len()));
         for queued in requests {
             let command = queued.command.command();
-            if let (false, Err((code, message))) = (command.writes(), self.bound(&all)) {
-                all.extend(self.encoded(|encoder| encoder.error(code, &message)));
+            if let (false, Err((code, message))) = (command.writes(), self.check_reply_size(&all)) {
+                all.extend(self.encode(|encoder| encoder.error(code, &message)));
                 continue;
             }
-            if let Some(answer) = &queued.answer {
-                all.extend_from_slice(answer);
+            if let Some(stored_reply) = &queued.reply {
+                all.extend_from_slice(stored_reply);
                 continue;
             }
-            if !self.is_of_tables(command) {
-                all.extend(self.elsewhere(command).await?);
+            if !self.concerns_tables(command) {
+                all.extend(self.execute_without_tables(command).await?);
                 continue;
             }
-            let core = match self.route(command).map(|route| route.to) {
+            let core = match self.route(command).map(|route| route.destination) {
                 // A single core has all data.
-                None if !spaces::is_of_spaces(command) => Some(self.core.index),
-                Some(To::Core(core)) if core < self.cores() => Some(core),
+                None if !spaces::is_space_command(command) => Some(self.core.index),
+                Some(Destination::Core(core)) if core < self.cores() => Some(core),
                 _ => None,
             };
             let reply = match core {
                 Some(core) => {
-                    let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
-                    incoming.reply().await.ok_or_else(gone)
+                    let mut incoming =
+                        self.request_core(core, command.into(), Execution::Uninterrupted);
+                    incoming.reply().await.ok_or_else(core_stopped)
                 }
                 None => Box::pin(self.execute(command)).await,
             };
             match reply {
-                Ok(reply) => self.put(&mut all, command, queued.with_stores(reply)),
+                Ok(reply) => self.append_reply(&mut all, command, queued.with_stores(reply)),
                 // The remaining requests are not executed.
-                Err(_) if self.is_late() => return Err(gone()),
+                Err(_) if self.is_pause_overdue() => return Err(core_stopped()),
                 Err((code, message)) => {
-                    all.extend(self.encoded(|encoder| encoder.error(code, &message)));
+                    all.extend(self.encode(|encoder| encoder.error(code, &message)));
                 }
             }
         }
@@ -177,29 +179,29 @@ impl Coordinator {
     }
 
     /// Appends the reply of an executed command, or an error if it is too long.
-    fn put(&self, all: &mut Vec<u8>, command: Command<'_>, reply: Vec<u8>) {
+    fn append_reply(&self, all: &mut Vec<u8>, command: Command<'_>, reply: Vec<u8>) {
         let limits = self.core.clients.limits;
         if limits.fits(all.len(), reply.len()) {
             return all.extend(reply);
         }
-        all.extend(as_reply(if command.writes() {
-            limits.executed(command.name(), reply.len())
+        all.extend(encode_refusal(if command.writes() {
+            limits.executed_reply_too_long(command.name(), reply.len())
         } else {
-            limits.too_long()
+            limits.reply_too_long()
         }));
     }
 
     /// Returns the core of each request, if each needs a single core and reads no outputs. Requests of different cores
     /// are then independent.
-    fn by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, Command<'r>)>> {
+    fn divide_by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, Command<'r>)>> {
         let core = |queued: &'r Queued| {
             let command = queued.command.command();
-            if queued.stores.is_some() || !self.is_of_tables(command) {
+            if queued.stores.is_some() || !self.concerns_tables(command) {
                 return None;
             }
             match self.route(command)? {
                 Route {
-                    to: To::Core(core),
+                    destination: Destination::Core(core),
                     reads_outputs: false,
                 } if core < self.cores() => Some((core, command)),
                 _ => None,
@@ -209,20 +211,23 @@ impl Coordinator {
     }
 
     /// Executes a transaction on all its cores concurrently, with one message to each.
-    async fn parts(&mut self, requests: Vec<(usize, Command<'_>)>) -> Result<Vec<u8>, Refusal> {
+    async fn execute_parts(
+        &mut self,
+        requests: Vec<(usize, Command<'_>)>,
+    ) -> Result<Vec<u8>, Refusal> {
         let mut parts = vec![Batch::default(); self.cores()];
         for (core, command) in &requests {
             parts[*core].push(*command);
         }
-        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
+        let mut all = self.encode(|encoder| encoder.array(requests.len()));
         let paused = self.pause_all().await?;
-        let mut incoming = self.ask_each(parts, Execution::TransactionPart);
-        let mut is_whole = true;
+        let mut incoming = self.request_cores(parts, Execution::TransactionPart);
+        let mut is_complete = true;
         for (core, command) in requests {
-            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
+            let incoming = incoming[core].as_mut().ok_or_else(core_stopped)?;
             match incoming.reply().await {
-                Some(reply) => self.put(&mut all, command, reply),
-                None => is_whole = false,
+                Some(reply) => self.append_reply(&mut all, command, reply),
+                None => is_complete = false,
             }
         }
         self.end_pause();
@@ -234,18 +239,22 @@ impl Coordinator {
         };
         let changes = incoming.iter_mut().map(changes).collect();
         let (tables, gate) = (&self.core.tables, &mut self.gate);
-        paused.finish_taken(changes, tables, gate).await?;
-        if is_whole { Ok(all) } else { Err(gone()) }
+        paused.finish_with_changes(changes, tables, gate).await?;
+        if is_complete {
+            Ok(all)
+        } else {
+            Err(core_stopped())
+        }
     }
 
     /// Makes the cores load the rows of mapped tables that a transaction reads, because nothing is loaded during a
     /// pause. Returns an error reply if that fails.
-    async fn read_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
+    async fn prefetch(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
         if self.core.shared.postgres.is_none() {
             return Ok(None);
         }
-        for some in requests.chunks(READ_AHEAD_MAX) {
-            if let Some(refused) = self.read_some_ahead(some).await? {
+        for chunk in requests.chunks(PREFETCH_MAX) {
+            if let Some(refused) = self.prefetch_chunk(chunk).await? {
                 return Ok(Some(refused));
             }
         }
@@ -254,27 +263,27 @@ impl Coordinator {
 
     /// Loads rows for some of the requests, on all cores concurrently. If other pauses interrupt the loading, all cores
     /// wait together.
-    async fn read_some_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
-        let (mut asked, mut of_several) = (Vec::new(), Vec::new());
+    async fn prefetch_chunk(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
+        let (mut incoming, mut for_all_cores) = (Vec::new(), Vec::new());
         for command in requests.iter().map(|queued| queued.command.command()) {
-            let is_of_spaces = spaces::is_of_spaces(command);
-            if command.writes() || !self.is_of_tables(command) || is_of_spaces {
+            let is_of_spaces = spaces::is_space_command(command);
+            if command.writes() || !self.concerns_tables(command) || is_of_spaces {
                 continue;
             }
-            match self.route(command).map(|route| route.to) {
-                Some(To::Core(core)) => {
+            match self.route(command).map(|route| route.destination) {
+                Some(Destination::Core(core)) => {
                     if core < self.cores() {
-                        asked.push(self.ask(core, command.into(), Execution::Prefetch));
+                        incoming.push(self.request_core(core, command.into(), Execution::Prefetch));
                     }
                 }
-                Some(To::Several) => of_several.push(command),
+                Some(Destination::AllCores) => for_all_cores.push(command),
                 // The command will be rejected.
-                Some(To::Nodes | To::Nobody) | None => {}
+                Some(Destination::Nodes | Destination::Unavailable) | None => {}
             }
         }
-        let replies = all_replies(asked).await?;
+        let replies = collect_replies(incoming).await?;
         let refused = replies.into_iter().find(|it| it.starts_with(b"-"));
-        for command in of_several {
+        for command in for_all_cores {
             // Other errors are returned by the transaction itself.
             match Box::pin(self.execute(command)).await {
                 Ok(reply) if reply.starts_with(b"-SOURCE ") => return Ok(Some(reply)),
@@ -285,25 +294,28 @@ impl Coordinator {
         Ok(refused)
     }
 
-    pub(super) fn is_of_tables(&self, command: Command<'_>) -> bool {
-        About::of(&self.core.shared.catalog.load(), command).has_rows()
+    pub(super) fn concerns_tables(&self, command: Command<'_>) -> bool {
+        CommandSubject::of(&self.core.shared.catalog.load(), command).has_rows()
     }
 
     /// Executes a command of a transaction that concerns no table.
-    pub(super) async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        if command.spec.adds_up_figures() {
-            let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
+    pub(super) async fn execute_without_tables(
+        &mut self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        if command.spec.sums_replies() {
+            let publish = |tables: Rc<Tables>| async move { tables.publish_stats() };
             let published = self.core.shared.tables.run_on_all(self.ticket, publish);
             published.await.map_err(stopping)?;
         }
-        let mut apart = State::new(self.core.clone(), self.client.clone(), true);
-        apart.proto = self.proto;
-        apart.output.has_holes = true;
+        let mut scratch = ConnectionState::new(self.core.clone(), self.client.clone(), true);
+        scratch.proto = self.proto;
+        scratch.output.has_holes = true;
         let snapshot = self.core.shared.catalog.load();
-        transaction::answer(&mut apart, &snapshot, command);
-        self.proto = apart.proto;
-        self.closing |= apart.closing;
-        Ok(std::mem::take(&mut apart.output.tail))
+        transaction::execute_without_tables(&mut scratch, &snapshot, command);
+        self.proto = scratch.proto;
+        self.closing |= scratch.closing;
+        Ok(std::mem::take(&mut scratch.output.tail))
     }
 
     pub(super) fn route(&self, command: Command<'_>) -> Option<Route> {
@@ -311,26 +323,26 @@ impl Coordinator {
         Some(route(tables, &*tables.shard()?, &snapshot, command))
     }
 
-    /// Returns the only core that the transaction needs: it has all rows, and nothing must be computed.
-    fn only_core(&self, transaction: &Transaction) -> Option<usize> {
-        let mut only = None;
+    /// Returns the single core that the transaction needs: it has all rows, and nothing must be computed.
+    fn find_single_core(&self, transaction: &Transaction) -> Option<usize> {
+        let mut single = None;
         for queued in transaction.requests() {
             let command = queued.command.command();
             if matches!(command.id(), Id::Ping | Id::Echo) {
                 continue;
             }
-            let has_stores = queued.answer.is_some() || queued.stores.is_some();
-            if has_stores || !self.is_of_tables(command) {
+            let has_stores = queued.reply.is_some() || queued.stores.is_some();
+            if has_stores || !self.concerns_tables(command) {
                 return None;
             }
             match self.route(command)? {
                 Route {
-                    to: To::Core(core),
+                    destination: Destination::Core(core),
                     reads_outputs: false,
-                } if only.is_none_or(|only| only == core) => only = Some(core),
+                } if single.is_none_or(|single| single == core) => single = Some(core),
                 _ => return None,
             }
         }
-        Some(only.unwrap_or(self.core.index))
+        Some(single.unwrap_or(self.core.index))
     }
 }

@@ -3,14 +3,14 @@
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
 
-use super::super::super::replies;
+use super::super::super::reply_decoding;
 use super::super::condition::Condition;
-use super::super::expire::{Times, deadline};
-use super::super::keys::Puts;
-use super::super::partly::refused;
+use super::super::expire::{Ttl, deadline};
+use super::super::keys::MultiPut;
+use super::super::partial_write::combined_error;
 use super::super::rows::refuse_computed_rows;
 use super::super::{keys, scan};
-use super::{Coordinator, all_replies, gone};
+use super::{Coordinator, collect_replies, core_stopped};
 use crate::tables::Refusal;
 
 /// Returns whether the error of a GET means that the key holds an object.
@@ -21,14 +21,14 @@ pub(super) fn is_of_object(error: &[u8]) -> bool {
 impl Coordinator {
     /// Executes MSET, MSETNX and MSETEX.
     pub(super) async fn put_texts(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let puts = Puts::parse(command.id(), command.request)?;
+        let puts = MultiPut::parse(command.id(), command.request)?;
         let paused = self.pause().await?;
         let done = self.put_in_pause(command, &puts).await;
         self.resume(paused).await?;
         Ok(match done? {
             Err(error) => error,
-            Ok(_) if command.id() == Id::MSet => self.encoded(|encoder| encoder.ok()),
-            Ok(done) => self.encoded(|encoder| encoder.integer(i64::from(done))),
+            Ok(_) if command.id() == Id::MSet => self.encode(|encoder| encoder.ok()),
+            Ok(done) => self.encode(|encoder| encoder.integer(i64::from(done))),
         })
     }
 
@@ -36,23 +36,23 @@ impl Coordinator {
     async fn put_in_pause(
         &mut self,
         command: Command<'_>,
-        puts: &Puts<'_>,
+        puts: &MultiPut<'_>,
     ) -> Result<Result<bool, Vec<u8>>, Refusal> {
         if puts.condition != Condition::Always {
             for key in puts.keys() {
-                if puts.is_against(self.is_there(key).await?) {
+                if puts.is_violated(self.key_exists(key).await?) {
                     return Ok(Ok(false));
                 }
             }
         }
         let time;
-        let options: &[&[u8]] = match puts.times {
-            Times::Until(expiry) => {
+        let ttl_args: &[&[u8]] = match puts.ttl {
+            Ttl::Until(expiry) => {
                 time = deadline(expiry, self.core.tables.now(), puts.command)?.to_string();
                 &[b"PXAT", time.as_bytes()]
             }
-            Times::Kept => &[b"KEEPTTL"],
-            Times::Forever => &[],
+            Ttl::KeepTtl => &[b"KEEPTTL"],
+            Ttl::Forever => &[],
         };
         let mut all = vec![Vec::new(); self.cores()];
         for &(key, value) in &puts.pairs {
@@ -61,67 +61,67 @@ impl Coordinator {
         let mut parts = vec![Batch::default(); self.cores()];
         for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| !p.is_empty()) {
             let count = (pairs.len() / 2).to_string();
-            let args = [&[b"MSETEX", count.as_bytes()], &*pairs, options].concat();
+            let args = [&[b"MSETEX", count.as_bytes()], &*pairs, ttl_args].concat();
             part.push_args(spec(Id::MSetEx), args.into_iter());
         }
-        let asked = self.ask_each(parts, self.execution());
-        let replies = all_replies(asked.into_iter().flatten()).await?;
-        Ok(refused(command, &replies).map_or(Ok(true), Err))
+        let incoming = self.request_cores(parts, self.execution());
+        let replies = collect_replies(incoming.into_iter().flatten()).await?;
+        Ok(combined_error(command, &replies).map_or(Ok(true), Err))
     }
 
     pub(super) async fn copy(&mut self, id: Id, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
-        let copying = keys::Copying::parse(id, request)?;
+        let options = keys::CopyOptions::parse(id, request)?;
         let paused = self.pause().await?;
-        let done = self.copy_row(&copying, request).await;
+        let done = self.copy_row(&options, request).await;
         self.resume(paused).await?;
         Ok(match done? {
             Err(error) => error,
-            Ok(_) if keys::is_answered_ok(id) => self.encoded(|encoder| encoder.ok()),
-            Ok(done) => self.encoded(|encoder| encoder.integer(i64::from(done))),
+            Ok(_) if keys::returns_ok(id) => self.encode(|encoder| encoder.ok()),
+            Ok(done) => self.encode(|encoder| encoder.integer(i64::from(done))),
         })
     }
 
     /// Copies or moves a row, during a pause. Error replies are passed through.
     async fn copy_row(
         &self,
-        copying: &keys::Copying,
+        options: &keys::CopyOptions,
         request: Request<'_>,
     ) -> Result<Result<bool, Vec<u8>>, Refusal> {
         let (from, to) = (request.arg(1), request.arg(2));
-        let (put, value) = match self.value(from).await? {
+        let (put, value) = match self.read_value(from).await? {
             Ok(Some(text)) => (Id::Set, text),
-            Ok(None) => return copying.refuse_absent().map(|()| Ok(false)),
+            Ok(None) => return options.refuse_absent().map(|()| Ok(false)),
             Err(error) if is_of_object(&error) => {
-                let dumped = self.one(Id::Dump, &[from]).await?;
-                match replies::value(&dumped) {
+                let dumped = self.execute_on_owner(Id::Dump, &[from]).await?;
+                match reply_decoding::decode_value(&dumped) {
                     Some(payload) => (Id::Restore, payload.to_vec()),
                     None if dumped.first() == Some(&b'-') => return Ok(Err(dumped)),
                     // The key has expired since then.
-                    None => return copying.refuse_absent().map(|()| Ok(false)),
+                    None => return options.refuse_absent().map(|()| Ok(false)),
                 }
             }
             Err(error) => return Ok(Err(error)),
         };
-        if !copying.replaces && self.is_there(to).await? {
+        if !options.replaces && self.key_exists(to).await? {
             return Ok(Ok(false));
         }
-        if copying.moves && from == to {
+        if options.moves && from == to {
             return Ok(Ok(true));
         }
-        if copying.moves {
+        if options.moves {
             self.refuse_computed_rows([from])?;
         }
-        let at = self.one(Id::PExpireTime, &[from]).await?;
-        let at = keys::time_of(&at).map(|at| at.to_string());
+        let at = self.execute_on_owner(Id::PExpireTime, &[from]).await?;
+        let at = keys::parse_time(&at).map(|at| at.to_string());
         let args: &[&[u8]] = match (put, &at) {
             (Id::Set, None) => &[to, &value],
             (Id::Set, Some(at)) => &[to, &value, b"PXAT", at.as_bytes()],
             (_, None) => &[to, b"0", &value, b"REPLACE"],
             (_, Some(at)) => &[to, at.as_bytes(), &value, b"REPLACE", b"ABSTTL"],
         };
-        let mut reply = self.one(put, args).await?;
-        if copying.moves && reply.first() != Some(&b'-') {
-            reply = self.one(Id::Del, &[from]).await?;
+        let mut reply = self.execute_on_owner(put, args).await?;
+        if options.moves && reply.first() != Some(&b'-') {
+            reply = self.execute_on_owner(Id::Del, &[from]).await?;
         }
         Ok(match reply.first() {
             Some(b'-') => Err(reply),
@@ -139,49 +139,53 @@ impl Coordinator {
     }
 
     /// Returns whether a key has a row or an object.
-    async fn is_there(&self, key: &[u8]) -> Result<bool, Refusal> {
-        Ok(match self.value(key).await? {
+    async fn key_exists(&self, key: &[u8]) -> Result<bool, Refusal> {
+        Ok(match self.read_value(key).await? {
             Ok(value) => value.is_some(),
             Err(error) => is_of_object(&error),
         })
     }
 
     /// Returns the value of a row, or the error reply.
-    pub(super) async fn value(
+    pub(super) async fn read_value(
         &self,
         key: &[u8],
     ) -> Result<Result<Option<Vec<u8>>, Vec<u8>>, Refusal> {
-        let reply = self.one(Id::Get, &[key]).await?;
+        let reply = self.execute_on_owner(Id::Get, &[key]).await?;
         Ok(match reply.first() {
             Some(b'-') => Err(reply),
-            _ => Ok(replies::value(&reply).map(<[u8]>::to_vec)),
+            _ => Ok(reply_decoding::decode_value(&reply).map(<[u8]>::to_vec)),
         })
     }
 
     /// Returns the reply of the core that owns a key, which is the first argument.
-    pub(super) async fn one(&self, id: Id, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
+    pub(super) async fn execute_on_owner(
+        &self,
+        id: Id,
+        args: &[&[u8]],
+    ) -> Result<Vec<u8>, Refusal> {
         let command = OwnedCommand::of(id, args.iter().copied());
         let owner = self.owner(command.command().arg(1));
-        let mut incoming = self.ask(owner, command.into(), self.execution());
-        incoming.reply().await.ok_or_else(gone)
+        let mut incoming = self.request_core(owner, command.into(), self.execution());
+        incoming.reply().await.ok_or_else(core_stopped)
     }
 
     /// Executes RANDOMKEY over all cores of this node.
     pub(super) async fn random_key(&self) -> Result<Vec<u8>, Refusal> {
         let mut keys = Vec::new();
-        for walk in scan::Walk::random() {
-            keys = self.walked(&walk).await?;
+        for walk in scan::KeyWalk::random() {
+            keys = self.collect_keys(&walk).await?;
             if !keys.is_empty() {
                 break;
             }
         }
-        Ok(self.encoded(|encoder| scan::answer_random(encoder, &keys)))
+        Ok(self.encode(|encoder| scan::encode_random_key(encoder, &keys)))
     }
 
     pub(super) async fn keys(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         scan::refuse_store(&self.core.shared.catalog.load(), request.arg(1))?;
-        let walk = scan::Walk::of_all(request.arg(1))?;
-        let keys = walk.all(self.walked(&walk).await?)?;
-        Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)))
+        let walk = scan::KeyWalk::all_matching(request.arg(1))?;
+        let keys = walk.filter_keys(self.collect_keys(&walk).await?)?;
+        Ok(self.encode(|encoder| scan::encode_keys(encoder, &keys)))
     }
 }

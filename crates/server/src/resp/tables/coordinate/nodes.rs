@@ -24,25 +24,25 @@ use larder_protocol::resp::{Proto, Request};
 
 use super::super::super::core::Core;
 use super::super::super::incoming::Incoming;
-use super::super::super::mixed::Split;
-use super::super::super::nodes::{Target, Wanted};
-use super::super::super::place::{is_on_its_way, place_of, record_place};
-use super::super::super::replies;
-use super::super::super::spaces::{self, Reach};
-use super::super::super::subject::{About, is_of_table};
+use super::super::super::mixed_reads::SplitRequest;
+use super::super::super::nodes::{BatchTarget, RoutedBatch};
+use super::super::super::place::{are_slots_moving, place_of, record_place};
+use super::super::super::reply_decoding;
+use super::super::super::spaces::{self, QueryScope};
+use super::super::super::subject::{CommandSubject, is_of_table};
 use super::super::joins::JoinChange;
-use super::super::partly::refused;
+use super::super::partial_write::combined_error;
 use super::super::transaction::Transaction;
-use super::super::watch::Watching;
-use super::super::{To, not_served, of_several_nodes, scan, still_moving};
-use super::patience::Patience;
-use super::{Coordinator, all_replies, behind_keys, gone};
+use super::super::watch::WatchedKeys;
+use super::super::{Destination, keys_on_several_nodes, scan, slot_not_served, slots_still_moving};
+use super::retry_limit::RetryLimit;
+use super::{Coordinator, collect_replies, core_stopped, trailing_argument};
 use crate::catalog::Snapshot;
 use crate::clients::Client;
 use crate::tables::{Execution, Refusal};
 
 /// The part of a command for one node, with the place to which it is sent.
-struct Part<'a> {
+struct NodePart<'a> {
     node: NodeId,
     place: u16,
     args: Vec<&'a [u8]>,
@@ -50,53 +50,54 @@ struct Part<'a> {
 
 impl Coordinator {
     /// Executes a command that concerns several nodes.
-    async fn over_nodes(
+    async fn execute_over_nodes(
         &mut self,
         snapshot: Arc<Snapshot>,
         command: Command<'_>,
     ) -> Result<Vec<u8>, Refusal> {
-        if About::of(&snapshot, command) == About::Both {
-            return self.of_stores_and_tables(command).await;
+        if CommandSubject::of(&snapshot, command) == CommandSubject::Both {
+            return self.read_stores_and_tables(command).await;
         }
-        if spaces::is_of_spaces(command) {
-            return self.of_spaces(command, Reach::Nodes).await;
+        if spaces::is_space_command(command) {
+            return self.execute_on_spaces(command, QueryScope::Nodes).await;
         }
         match command.id() {
-            Id::MGet | Id::JsonMGet => self.mget_of_nodes(&snapshot, command).await,
+            Id::MGet | Id::JsonMGet => self.mget_over_nodes(&snapshot, command).await,
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
                 let (parts, _) = self.parts_by_node(&snapshot, command)?;
-                let versions = versions(&snapshot, command);
+                let versions = store_versions(&snapshot, command);
                 // All requests are sent before the first reply is awaited.
-                let asked: Vec<Incoming> = parts
+                let incoming: Vec<Incoming> = parts
                     .iter()
-                    .map(|part| self.ask_part(command, part, &versions))
+                    .map(|part| self.request_part(command, part, &versions))
                     .collect();
-                let replies = all_replies(asked).await?;
-                Ok(self.added(command, 0, &replies))
+                let replies = collect_replies(incoming).await?;
+                Ok(self.add_replies(command, 0, &replies))
             }
-            Id::RangeCount | Id::RangeDel | Id::DbSize => self.sum_of_nodes(command).await,
+            Id::RangeCount | Id::RangeDel | Id::DbSize => self.sum_over_nodes(command).await,
             Id::FlushDb | Id::FlushAll => {
-                self.drop_spaces(command, Reach::Nodes).await?;
-                let replies = self.ask_nodes(command.into()).await?;
-                let refused = refused(command, &replies);
-                Ok(refused.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+                self.drop_spaces(command, QueryScope::Nodes).await?;
+                let replies = self.request_nodes(command.into()).await?;
+                let refused = combined_error(command, &replies);
+                Ok(refused.unwrap_or_else(|| self.encode(|encoder| encoder.ok())))
             }
-            Id::Keys => self.keys_of_nodes(command).await,
+            Id::Keys => self.keys_over_nodes(command).await,
             Id::RandomKey => {
-                let replies = self.ask_nodes(command.into()).await?;
-                let is_key = |reply: &&Vec<u8>| replies::value(reply).is_some();
+                let replies = self.request_nodes(command.into()).await?;
+                let is_key = |reply: &&Vec<u8>| reply_decoding::decode_value(reply).is_some();
                 let found: Vec<&Vec<u8>> = replies.iter().filter(is_key).collect();
-                let drawn = (!found.is_empty()).then(|| found[scan::draw(found.len())].clone());
-                Ok(drawn.unwrap_or_else(|| self.encoded(|encoder| encoder.null())))
+                let chosen =
+                    (!found.is_empty()).then(|| found[scan::random_index(found.len())].clone());
+                Ok(chosen.unwrap_or_else(|| self.encode(|encoder| encoder.null())))
             }
-            Id::Scan => self.scan_nodes(command.request).await,
+            Id::Scan => self.scan_over_nodes(command.request).await,
             Id::JoinCreate | Id::JoinDrop => {
-                let change = JoinChange::of(command)?;
+                let change = JoinChange::parse(command)?;
                 let (shared, tables) = (&self.core.shared, &self.core.tables);
                 super::define::define_in_cluster(shared, tables, &change).await?;
-                Ok(self.encoded(|encoder| encoder.ok()))
+                Ok(self.encode(|encoder| encoder.ok()))
             }
-            _ => Err(of_several_nodes(command.name())),
+            _ => Err(keys_on_several_nodes(command.name())),
         }
     }
 
@@ -105,85 +106,87 @@ impl Coordinator {
         &self,
         snapshot: &Snapshot,
         command: Command<'a>,
-    ) -> Result<(Vec<Part<'a>>, Vec<usize>), Refusal> {
+    ) -> Result<(Vec<NodePart<'a>>, Vec<usize>), Refusal> {
         let tables = &self.core.tables;
-        let view = tables.view().ok_or_else(gone)?;
-        let mut parts: Vec<Part<'a>> = Vec::new();
+        let view = tables.view().ok_or_else(core_stopped)?;
+        let mut parts: Vec<NodePart<'a>> = Vec::new();
         let mut part_of = Vec::with_capacity(command.len());
         for key in command.keys() {
             let place = if is_of_table(snapshot, key) {
                 let computing = view.computing.as_ref().filter(|_| tables.is_computed(key));
                 let owners = computing.unwrap_or(&view.owners);
-                usize::from(owners.of(larder_join::row_slot(key)))
+                usize::from(owners.owner_of(larder_join::row_slot(key)))
             } else {
                 record_place(&self.core, &view, snapshot, key, &[])
             } as u16;
             let node = view
                 .places
                 .get(place)
-                .ok_or_else(|| not_served(&self.core))?
+                .ok_or_else(|| slot_not_served(&self.core))?
                 .node;
-            let known = parts.iter().position(|part| part.node == node);
-            let number = known.unwrap_or_else(|| {
+            let position = parts.iter().position(|part| part.node == node);
+            let number = position.unwrap_or_else(|| {
                 let args = vec![command.arg(0)];
-                parts.push(Part { node, place, args });
+                parts.push(NodePart { node, place, args });
                 parts.len() - 1
             });
             parts[number].args.push(key);
             part_of.push(number);
         }
         for part in &mut parts {
-            part.args.extend(behind_keys(command));
+            part.args.extend(trailing_argument(command));
         }
         Ok((parts, part_of))
     }
 
-    fn ask_part(
+    fn request_part(
         &self,
         command: Command<'_>,
-        part: &Part<'_>,
+        part: &NodePart<'_>,
         versions: &[(String, u64)],
     ) -> Incoming {
         let mut batch = Batch::default();
         batch.push_args(command.spec, part.args.iter().copied());
-        let mut wanted = Wanted::of(batch, self.proto, &self.client);
-        wanted.versions = versions.to_vec();
-        Incoming::routed(&self.core, Some(part.place), wanted)
+        let mut routed = RoutedBatch::of(batch, self.proto, &self.client);
+        routed.versions = versions.to_vec();
+        Incoming::request_owner(&self.core, Some(part.place), routed)
     }
 
-    async fn mget_of_nodes(
+    async fn mget_over_nodes(
         &self,
         snapshot: &Snapshot,
         command: Command<'_>,
     ) -> Result<Vec<u8>, Refusal> {
         let (parts, part_of) = self.parts_by_node(snapshot, command)?;
-        let versions = versions(snapshot, command);
-        let mut asked: Vec<Incoming> = parts
+        let versions = store_versions(snapshot, command);
+        let mut incoming_replies: Vec<Incoming> = parts
             .iter()
-            .map(|part| self.ask_part(command, part, &versions))
+            .map(|part| self.request_part(command, part, &versions))
             .collect();
-        let mut answers = Vec::with_capacity(parts.len());
-        for incoming in &mut asked {
-            let reply = incoming.reply().await.ok_or_else(gone)?;
+        let mut part_replies = Vec::with_capacity(parts.len());
+        for incoming in &mut incoming_replies {
+            let reply = incoming.reply().await.ok_or_else(core_stopped)?;
             if reply.first() == Some(&b'-') {
                 return Ok(reply);
             }
-            answers.push(reply);
+            part_replies.push(reply);
         }
-        let elements = answers
+        let elements = part_replies
             .iter()
-            .map(|reply| replies::elements(reply).map(Vec::into_iter));
-        let mut values = elements.collect::<Option<Vec<_>>>().ok_or_else(gone)?;
-        let mut all = self.encoded(|encoder| encoder.array(command.keys().len()));
+            .map(|reply| reply_decoding::decode_elements(reply).map(Vec::into_iter));
+        let mut values = elements
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(core_stopped)?;
+        let mut all = self.encode(|encoder| encoder.array(command.keys().len()));
         for part in part_of {
-            all.extend_from_slice(values[part].next().ok_or_else(gone)?);
-            self.bound(&all)?;
+            all.extend_from_slice(values[part].next().ok_or_else(core_stopped)?);
+            self.check_reply_size(&all)?;
         }
         Ok(all)
     }
 
-    async fn sum_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let replies = self.ask_nodes(command.into()).await?;
+    async fn sum_over_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let replies = self.request_nodes(command.into()).await?;
         let mut records = 0;
         if command.id() == Id::DbSize {
             // Each node counts only its rows; every node knows the records of all stores.
@@ -193,93 +196,98 @@ impl Coordinator {
                 .map(|live| live.version.manifest().record_count);
             records = counts.sum::<u64>() as i64;
         }
-        Ok(self.added(command, records, &replies))
+        Ok(self.add_replies(command, records, &replies))
     }
 
     /// Sends every node its part, and retries until all have executed it by the same ownership.
-    async fn ask_nodes(&self, batch: Batch) -> Result<Vec<Vec<u8>>, Refusal> {
-        ask_nodes(&self.core, &self.client, self.proto, batch).await
+    async fn request_nodes(&self, batch: Batch) -> Result<Vec<Vec<u8>>, Refusal> {
+        request_nodes(&self.core, &self.client, self.proto, batch).await
     }
 
-    async fn keys_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    async fn keys_over_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         scan::refuse_store(&self.core.shared.catalog.load(), command.arg(1))?;
         let mut keys = Vec::new();
-        for reply in self.ask_nodes(command.into()).await? {
-            match keys_in(&reply) {
+        for reply in self.request_nodes(command.into()).await? {
+            match decode_keys(&reply) {
                 Some(more) => keys.extend(more),
                 None => return Ok(reply),
             }
         }
         keys.sort_unstable();
-        Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)))
+        Ok(self.encode(|encoder| scan::encode_keys(encoder, &keys)))
     }
 
-    async fn scan_nodes(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    async fn scan_over_nodes(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let handle = &self.core.shared.tables;
-        let walk = scan::Walk::parse(request, &handle.cursors())?;
-        let part = walk.part();
+        let walk = scan::KeyWalk::parse(request, &handle.cursors())?;
+        let part = walk.part_args();
         let mut batch = Batch::default();
         let spec = larder_protocol::commands::spec(Id::Scan);
         batch.push_args(spec, part.iter().map(Vec::as_slice));
         let mut keys = Vec::new();
-        for reply in self.ask_nodes(batch).await? {
-            match keys_in(&reply) {
-                Some(more) => keys.extend(more.into_iter().map(scan::Walked::decode)),
+        for reply in self.request_nodes(batch).await? {
+            match decode_keys(&reply) {
+                Some(more) => keys.extend(more.into_iter().map(scan::FoundKey::decode)),
                 None => return Ok(reply),
             }
         }
         keys.sort_unstable();
         keys.dedup();
-        let cursor = walk.next(&mut keys, &mut handle.cursors());
-        Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
+        let cursor = walk.take_page(&mut keys, &mut handle.cursors());
+        Ok(self.encode(|encoder| walk.encode_page(encoder, cursor, &keys)))
     }
 
     /// Executes a read of stores and tables as two commands, each on the nodes of its keys.
-    async fn of_stores_and_tables(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let split = Split::of(&self.one_snapshot(), command);
-        let rows = Box::pin(self.anywhere(split.rows.command())).await?;
-        let stores = Box::pin(self.anywhere(split.stores.command())).await?;
-        split.join(&rows, &stores).ok_or_else(gone)
+    async fn read_stores_and_tables(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let split = SplitRequest::split(&self.pin_snapshot(), command);
+        let rows = Box::pin(self.execute_on_owners(split.rows.command())).await?;
+        let stores = Box::pin(self.execute_on_owners(split.stores.command())).await?;
+        split.merge_replies(&rows, &stores).ok_or_else(core_stopped)
     }
 
     /// Returns the snapshot for all parts of the command, so that this node and others answer from one version of a
     /// store.
-    fn one_snapshot(&mut self) -> Arc<Snapshot> {
+    fn pin_snapshot(&mut self) -> Arc<Snapshot> {
         let load = || self.core.shared.catalog.load().clone();
         self.snapshot.get_or_insert_with(load).clone()
     }
 
     /// Executes a command on the nodes of its keys. A read is retried while its slots move.
-    pub(super) async fn anywhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let mut patience = Patience::new(&self.core);
+    pub(super) async fn execute_on_owners(
+        &mut self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let mut retry_limit = RetryLimit::new(&self.core);
         loop {
-            let epoch = self.core.tables.epoch_of_map();
-            let reply = self.anywhere_once(command).await;
+            let epoch = self.core.tables.map_epoch();
+            let reply = self.try_execute_on_owners(command).await;
             let has_moved = match &reply {
                 Ok(reply) => reply.starts_with(b"-TRYAGAIN "),
                 Err((code, _)) => *code == Code::TryAgain,
             };
-            if !has_moved || command.writes() || patience.is_over(&self.core) {
+            if !has_moved || command.writes() || retry_limit.is_exhausted(&self.core) {
                 return reply;
             }
             wait_for_change(&self.core, epoch).await;
         }
     }
 
-    async fn anywhere_once(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let snapshot = self.one_snapshot();
-        self.follow_map();
+    async fn try_execute_on_owners(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let snapshot = self.pin_snapshot();
+        self.adopt_newest_map();
         match place_of(&self.core, &snapshot, command) {
-            To::Core(place) => {
-                let mut wanted = Wanted::of(command.into(), self.proto, &self.client);
-                wanted.versions = versions(&snapshot, command);
-                let mut incoming = Incoming::routed(&self.core, Some(place as u16), wanted);
-                incoming.reply().await.ok_or_else(gone)
+            Destination::Core(place) => {
+                let mut routed = RoutedBatch::of(command.into(), self.proto, &self.client);
+                routed.versions = store_versions(&snapshot, command);
+                let mut incoming = Incoming::request_owner(&self.core, Some(place as u16), routed);
+                incoming.reply().await.ok_or_else(core_stopped)
             }
-            To::Several => self.execute(command).await,
-            To::Nodes => self.over_nodes(snapshot, command).await,
-            To::Nobody if is_on_its_way(&self.core, command) => Err(still_moving()),
-            To::Nobody => Err(not_served(&self.core)),
+            Destination::AllCores => self.execute(command).await,
+            Destination::Nodes => self.execute_over_nodes(snapshot, command).await,
+            Destination::Unavailable if are_slots_moving(&self.core, command) => {
+                Err(slots_still_moving())
+            }
+            Destination::Unavailable => Err(slot_not_served(&self.core)),
         }
     }
 
@@ -287,10 +295,10 @@ impl Coordinator {
     ///
     /// # Errors
     /// Several nodes have them.
-    pub(super) fn other_node(
+    pub(super) fn find_other_node(
         &self,
         transaction: &Transaction,
-        watching: Option<&Watching>,
+        watched_keys: Option<&WatchedKeys>,
     ) -> Result<Option<u16>, Refusal> {
         let tables = &self.core.tables;
         let Some(view) = tables.view() else {
@@ -299,70 +307,75 @@ impl Coordinator {
         let mut home: Option<(NodeId, u16)> = None;
         for queued in transaction.requests() {
             let command = queued.command.command();
-            if queued.answer.is_some()
-                || !self.is_of_tables(command)
+            if queued.reply.is_some()
+                || !self.concerns_tables(command)
                 || command.keys().len() == 0 && command.range().is_none()
             {
                 continue;
             }
-            let place = match self.route(command).map(|route| route.to) {
-                Some(To::Core(place)) => place as u16,
-                Some(To::Nobody) => return Err(not_served(&self.core)),
-                Some(To::Nodes) => return Err(of_several_nodes("EXEC")),
+            let place = match self.route(command).map(|route| route.destination) {
+                Some(Destination::Core(place)) => place as u16,
+                Some(Destination::Unavailable) => return Err(slot_not_served(&self.core)),
+                Some(Destination::Nodes) => return Err(keys_on_several_nodes("EXEC")),
                 _ => self.core.index as u16,
             };
             let node = view.places.get(place).map_or(view.me, |place| place.node);
             match home {
-                Some((first, _)) if first != node => return Err(of_several_nodes("EXEC")),
+                Some((first, _)) if first != node => return Err(keys_on_several_nodes("EXEC")),
                 Some(_) => {}
                 None => home = Some((node, place)),
             }
         }
         match home.filter(|(node, _)| *node != view.me) {
             None => Ok(None),
-            Some(_) if watching.is_some() => Err(of_several_nodes("EXEC after WATCH")),
+            Some(_) if watched_keys.is_some() => Err(keys_on_several_nodes("EXEC after WATCH")),
             Some((_, place)) => Ok(Some(place)),
         }
     }
 
     /// Executes a transaction on another node, which has all its rows. Commands without rows are executed on this node.
-    pub(super) async fn on_other_node(
+    pub(super) async fn execute_on_node(
         &mut self,
         transaction: &Transaction,
         place: u16,
     ) -> Result<Vec<u8>, Refusal> {
         let requests = transaction.requests();
         let mut batch = Batch::default();
-        let mut is_there = Vec::with_capacity(requests.len());
+        let mut is_remote = Vec::with_capacity(requests.len());
         for queued in requests {
             let command = queued.command.command();
-            let there = queued.answer.is_none() && self.is_of_tables(command);
-            is_there.push(there);
-            if there {
+            let remote = queued.reply.is_none() && self.concerns_tables(command);
+            is_remote.push(remote);
+            if remote {
                 batch.push(command);
             }
         }
-        let mut wanted = Wanted::of(batch, self.proto, &self.client);
-        wanted.execution = Execution::Transaction;
-        let mut incoming = Incoming::routed(&self.core, Some(place), wanted);
-        let reply = incoming.reply().await.ok_or_else(gone)?;
-        if is_there.iter().all(|there| *there) && requests.iter().all(|it| it.stores.is_none())
+        let mut routed = RoutedBatch::of(batch, self.proto, &self.client);
+        routed.execution = Execution::Transaction;
+        let mut incoming = Incoming::request_owner(&self.core, Some(place), routed);
+        let reply = incoming.reply().await.ok_or_else(core_stopped)?;
+        if is_remote.iter().all(|remote| *remote) && requests.iter().all(|it| it.stores.is_none())
             || reply.first() == Some(&b'-')
         {
             return Ok(reply);
         }
-        let mut there = replies::any_elements(&reply).ok_or_else(gone)?.into_iter();
-        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
-        for (queued, is_there) in requests.iter().zip(is_there) {
-            match (&queued.answer, is_there) {
-                (Some(answer), _) => all.extend_from_slice(answer),
+        let mut remote_replies = reply_decoding::decode_nested_elements(&reply)
+            .ok_or_else(core_stopped)?
+            .into_iter();
+        let mut all = self.encode(|encoder| encoder.array(requests.len()));
+        for (queued, is_remote) in requests.iter().zip(is_remote) {
+            match (&queued.reply, is_remote) {
+                (Some(stored_reply), _) => all.extend_from_slice(stored_reply),
                 (None, true) => {
-                    let one = there.next().ok_or_else(gone)?.to_vec();
+                    let one = remote_replies.next().ok_or_else(core_stopped)?.to_vec();
                     all.extend(queued.with_stores(one));
                 }
-                (None, false) => all.extend(self.elsewhere(queued.command.command()).await?),
+                (None, false) => all.extend(
+                    self.execute_without_tables(queued.command.command())
+                        .await?,
+                ),
             }
-            self.bound(&all)?;
+            self.check_reply_size(&all)?;
         }
         Ok(all)
     }
@@ -372,34 +385,36 @@ impl Coordinator {
 ///
 /// # Errors
 /// Some slots have no owner, or some nodes do not reply.
-pub(in crate::resp) async fn ask_nodes(
+pub(in crate::resp) async fn request_nodes(
     core: &Rc<Core>,
     client: &Arc<Client>,
     proto: Proto,
     batch: Batch,
 ) -> Result<Vec<Vec<u8>>, Refusal> {
-    let mut patience = Patience::new(core);
+    let mut retry_limit = RetryLimit::new(core);
     loop {
-        let places = places_awaited(core, &mut patience).await?.into_iter();
-        let epoch = core.tables.epoch_of_map();
-        let asked = places.map(|place| (place, batch.clone())).collect();
-        let why = match ask_places(core, client, proto, asked).await {
-            Ok(replies) => match moved(&replies) {
-                Some(why) if !patience.is_over(core) => why,
+        let places = wait_for_node_places(core, &mut retry_limit)
+            .await?
+            .into_iter();
+        let epoch = core.tables.map_epoch();
+        let parts = places.map(|place| (place, batch.clone())).collect();
+        let why = match request_places(core, client, proto, parts).await {
+            Ok(replies) => match find_moved_error(&replies) {
+                Some(why) if !retry_limit.is_exhausted(core) => why,
                 _ => return Ok(replies),
             },
             Err(why) => why?,
         };
-        if patience.is_over(core) {
+        if retry_limit.is_exhausted(core) {
             return Err(if batch.iter().any(|command| command.writes()) {
                 (
                     Code::Unknown,
                     format!(
-                        "not all nodes answer, and those that do have done their part: {why}; send it again"
+                        "some nodes did not reply, and the others have executed their part: {why}; retry the request"
                     ),
                 )
             } else {
-                patience.refusal(&why)
+                retry_limit.refusal(&why)
             });
         }
         wait_for_change(core, epoch).await;
@@ -407,7 +422,7 @@ pub(in crate::resp) async fn ask_nodes(
 }
 
 /// Returns the error of a node that did not execute its part because slots have moved.
-fn moved(replies: &[Vec<u8>]) -> Option<String> {
+fn find_moved_error(replies: &[Vec<u8>]) -> Option<String> {
     let mut replies = replies.iter();
     let moved = replies.find(|reply| reply.starts_with(b"-TRYAGAIN "))?;
     Some(String::from_utf8_lossy(moved).trim_end().to_owned())
@@ -417,29 +432,29 @@ fn moved(replies: &[Vec<u8>]) -> Option<String> {
 ///
 /// # Errors
 /// The reason why a place did not execute its part, or that it has stopped.
-pub(in crate::resp) async fn ask_places(
+pub(in crate::resp) async fn request_places(
     core: &Rc<Core>,
     client: &Arc<Client>,
     proto: Proto,
-    asked: Vec<(u16, Batch)>,
+    parts: Vec<(u16, Batch)>,
 ) -> Result<Vec<Vec<u8>>, Result<String, Refusal>> {
-    let ask = |(place, batch)| {
-        let mut wanted = Wanted::of(batch, proto, client);
-        wanted.target = Target::Part(place);
-        Incoming::routed(core, Some(place), wanted)
+    let send = |(place, batch)| {
+        let mut routed = RoutedBatch::of(batch, proto, client);
+        routed.target = BatchTarget::Part(place);
+        Incoming::request_owner(core, Some(place), routed)
     };
-    let asked: Vec<Incoming> = asked.into_iter().map(ask).collect();
-    let (mut replies, mut not_done) = (Vec::new(), None);
-    for mut incoming in asked {
+    let incoming: Vec<Incoming> = parts.into_iter().map(send).collect();
+    let (mut replies, mut failure) = (Vec::new(), None);
+    for mut incoming in incoming {
         match incoming.reply().await {
             Some(reply) => replies.push(reply),
             None => {
-                let why = incoming.not_done().map(str::to_owned);
-                not_done = Some(why.ok_or_else(gone));
+                let why = incoming.rejection().map(str::to_owned);
+                failure = Some(why.ok_or_else(core_stopped));
             }
         }
     }
-    match not_done {
+    match failure {
         Some(why) => Err(why),
         None => Ok(replies),
     }
@@ -449,7 +464,7 @@ pub(in crate::resp) async fn ask_places(
 ///
 /// # Errors
 /// Some slots have no owner.
-pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, Refusal> {
+pub(in crate::resp) fn node_places(core: &super::Core) -> Result<Vec<u16>, Refusal> {
     let tables = &core.tables;
     let (Some(view), Some(shard)) = (tables.view(), tables.shard()) else {
         return Ok(vec![core.index as u16]);
@@ -457,7 +472,10 @@ pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, R
     let mut nodes = Vec::new();
     let mut places = Vec::new();
     for number in shard.owners() {
-        let place = view.places.get(number).ok_or_else(|| not_served(core))?;
+        let place = view
+            .places
+            .get(number)
+            .ok_or_else(|| slot_not_served(core))?;
         if !nodes.contains(&place.node) {
             nodes.push(place.node);
             // The part of this node starts on this core.
@@ -471,20 +489,20 @@ pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, R
     Ok(places)
 }
 
-/// As [`places_of_nodes`]. Slots that this node is giving away have no owner until the next map or the one after it;
-/// this function waits for these maps as long as `patience` lasts.
-pub(in crate::resp) async fn places_awaited(
+/// As [`node_places`]. Slots that this node is giving away have no owner until the next map or the one after it;
+/// this function waits for these maps as long as `retry_limit` lasts.
+pub(in crate::resp) async fn wait_for_node_places(
     core: &super::Core,
-    patience: &mut Patience,
+    retry_limit: &mut RetryLimit,
 ) -> Result<Vec<u16>, Refusal> {
     loop {
-        let epoch = core.tables.epoch_of_map();
-        let places = places_of_nodes(core);
-        if places.is_ok() || !core.shared.tables.leaving.has_any() {
+        let epoch = core.tables.map_epoch();
+        let places = node_places(core);
+        if places.is_ok() || !core.shared.tables.outgoing_slots.has_any() {
             return places;
         }
-        if patience.is_over(core) {
-            return Err(still_moving());
+        if retry_limit.is_exhausted(core) {
+            return Err(slots_still_moving());
         }
         wait_for_change(core, epoch).await;
     }
@@ -498,15 +516,15 @@ pub(in crate::resp) async fn wait_for_change(core: &super::Core, epoch: u64) {
 }
 
 /// Returns the keys in a reply; `None` if it is an error.
-fn keys_in(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let elements = replies::elements(reply)?.into_iter();
+fn decode_keys(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let elements = reply_decoding::decode_elements(reply)?.into_iter();
     elements
-        .map(|one| replies::value(one).map(<[u8]>::to_vec))
+        .map(|one| reply_decoding::decode_value(one).map(<[u8]>::to_vec))
         .collect()
 }
 
 /// Returns the store versions from which a command is answered.
-fn versions(snapshot: &Snapshot, command: Command<'_>) -> Vec<(String, u64)> {
+fn store_versions(snapshot: &Snapshot, command: Command<'_>) -> Vec<(String, u64)> {
     let mut versions: Vec<(String, u64)> = Vec::new();
     for key in command.keys() {
         let end = key.iter().position(|byte| *byte == b':').unwrap_or(0);
@@ -514,7 +532,7 @@ fn versions(snapshot: &Snapshot, command: Command<'_>) -> Vec<(String, u64)> {
             continue;
         };
         let name = live.name.as_str();
-        if versions.iter().all(|(known, _)| known != name) {
+        if versions.iter().all(|(listed, _)| listed != name) {
             versions.push((name.to_owned(), live.version_id.0));
         }
     }

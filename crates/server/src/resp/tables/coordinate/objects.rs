@@ -6,8 +6,10 @@ use larder_protocol::commands::Id;
 use larder_protocol::resp::Request;
 use larder_space::object::{Document, Object};
 
-use super::super::super::objects::{broken, refuse_large, set_all, settings};
-use super::super::super::replies;
+use super::super::super::objects::{
+    assign_all, check_object_size, corrupted_object, parse_assignments,
+};
+use super::super::super::reply_decoding;
 use super::Coordinator;
 use super::keys::is_of_object;
 use crate::tables::Refusal;
@@ -23,53 +25,53 @@ impl Coordinator {
 
     /// Reads all documents and computes the new ones before the first is put.
     async fn json_mset_in_pause(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
-        let settings = settings(request)?;
+        let settings = parse_assignments(request)?;
         let mut before = BTreeMap::new();
         for setting in &settings {
             let key = setting.key;
             if before.contains_key(key) {
                 continue;
             }
-            match self.value(key).await? {
+            match self.read_value(key).await? {
                 Ok(Some(_)) => return Err(wrong_type()),
                 // Returns an error for a key of a computed or mapped table.
                 Ok(None) => {
-                    let reply = self.one(Id::Del, &[key]).await?;
+                    let reply = self.execute_on_owner(Id::Del, &[key]).await?;
                     if reply.first() == Some(&b'-') {
                         return Ok(reply);
                     }
                 }
                 Err(error) if is_of_object(&error) => {
-                    let reply = self.one(Id::JsonGet, &[key]).await?;
+                    let reply = self.execute_on_owner(Id::JsonGet, &[key]).await?;
                     if reply.first() == Some(&b'-') {
                         // The key holds a hash.
                         return Ok(reply);
                     }
-                    let Some(text) = replies::value(&reply) else {
+                    let Some(text) = reply_decoding::decode_value(&reply) else {
                         // The key has expired since then.
                         continue;
                     };
-                    let document = Document::parse(text).map_err(|_| broken())?;
+                    let document = Document::parse(text).map_err(|_| corrupted_object())?;
                     let object = Object::Json(document);
                     before.insert(key, object);
                 }
                 Err(error) => return Ok(error),
             }
         }
-        let after = set_all(settings, &before)?;
+        let after = assign_all(settings, &before)?;
         for object in after.values() {
-            refuse_large(object.encode().len())?;
+            check_object_size(object.encode().len())?;
         }
         for (key, object) in &after {
             let Object::Json(document) = object else {
                 return Err(wrong_type());
             };
             let args: &[&[u8]] = &[key, b"$", &document.print()];
-            let reply = self.one(Id::JsonSet, args).await?;
+            let reply = self.execute_on_owner(Id::JsonSet, args).await?;
             if reply.first() == Some(&b'-') {
                 return Ok(reply);
             }
         }
-        Ok(self.encoded(|encoder| encoder.ok()))
+        Ok(self.encode(|encoder| encoder.ok()))
     }
 }

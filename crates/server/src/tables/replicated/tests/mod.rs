@@ -1,7 +1,7 @@
 //! Places of several nodes in one thread: the test delivers their messages, models their disks, and changes the map.
 
 mod random;
-mod stories;
+mod scenarios;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,47 +10,47 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use larder_cluster::coordination::Held;
+use larder_cluster::coordination::LeaseHandle;
 use larder_cluster::map::{
-    AtTerm, By, Change, ChangeId, DiskId, Filling, Incarnation, Map, NodeId, Registration, Roles,
-    Settings, SlotRange,
+    Change, ChangeId, DiskId, Incarnation, Map, NodeId, Registration, ReplicaFill, Roles, Settings,
+    SlotRange, SyncChange, SyncChangeOrigin,
 };
-use larder_cluster::replication::{self, Message, Place, Wanted};
+use larder_cluster::replication::{self, Message, Place, SlotMapChange};
 use larder_join::Limits;
 use larder_journal::Writer;
 use larder_protocol::commands::{Command, Id, OwnedCommand, find};
 use larder_protocol::config::{ClusterMode, Fsync, ServerConfig};
 use larder_protocol::errors::Code;
 
-use super::Admitted;
+use super::AdmitOutcome;
 use super::carrier::Carrier;
 use crate::Shared;
-use crate::cluster::slot_asks::{change_of, synced_of};
+use crate::cluster::slot_requests::{collect_synced, plan_change};
 use crate::cluster::{Life, View};
 use crate::tables::model_disk::ModelDisk;
 use crate::tables::{Gate, Refusal, Tables, open_stepped, refusal};
 
 /// Messages in flight: sender, receiver, connection, bytes.
-type OnWay = VecDeque<(NodeId, NodeId, u64, Vec<u8>)>;
+type InFlightMessages = VecDeque<(NodeId, NodeId, u64, Vec<u8>)>;
 
 /// Puts the messages of a place in flight.
 struct Pipe {
     me: NodeId,
-    on_way: Rc<RefCell<OnWay>>,
+    on_way: Rc<RefCell<InFlightMessages>>,
     /// The connection that this node has opened, by the node at the other end.
     own: Rc<RefCell<BTreeMap<NodeId, u64>>>,
 }
 
 impl Carrier for Pipe {
-    fn reach(&self, _: NodeId) {}
+    fn connect(&self, _: NodeId) {}
 
-    fn stream(&self, to: Place, message: &Message) {
+    fn send_stream(&self, to: Place, message: &Message) {
         if let Some(connection) = self.own.borrow().get(&to.node) {
-            self.answer(to, *connection, message);
+            self.send_answer(to, *connection, message);
         }
     }
 
-    fn answer(&self, to: Place, connection: u64, message: &Message) {
+    fn send_answer(&self, to: Place, connection: u64, message: &Message) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.on_way
@@ -59,14 +59,14 @@ impl Carrier for Pipe {
     }
 }
 
-struct Node {
+struct TestNode {
     disk: ModelDisk,
     incarnation: u64,
     own: Rc<RefCell<BTreeMap<NodeId, u64>>>,
-    running: Option<Running>,
+    running: Option<RunningNode>,
 }
 
-struct Running {
+struct RunningNode {
     tables: Tables,
     writer: Writer,
     shared: Arc<Shared>,
@@ -75,13 +75,13 @@ struct Running {
 }
 
 /// A cluster of nodes with one core each.
-struct World {
-    nodes: BTreeMap<u32, Node>,
-    on_way: Rc<RefCell<OnWay>>,
+struct TestCluster {
+    nodes: BTreeMap<u32, TestNode>,
+    on_way: Rc<RefCell<InFlightMessages>>,
     map: Map,
     connections: u64,
     /// The lease of each node when it next receives the map.
-    held: Held,
+    held: LeaseHandle,
 }
 
 fn registration(node: u32, incarnation: u64) -> Registration {
@@ -104,19 +104,19 @@ fn poll(tables: &Tables, gate: &mut Gate) -> Poll<std::io::Result<()>> {
     tables.poll_gate(gate, &mut Context::from_waker(Waker::noop()))
 }
 
-impl World {
+impl TestCluster {
     /// Creates `nodes` nodes. The first owns all slots, and the next `replicas - 1` are in sync.
-    fn new(nodes: u32, replicas: u32) -> World {
+    fn new(nodes: u32, replicas: u32) -> TestCluster {
         let settings = Settings {
             replicas: replicas as u8,
             ..Settings::default()
         };
-        let mut world = World {
+        let mut world = TestCluster {
             nodes: BTreeMap::new(),
             on_way: Rc::default(),
             map: Map::new("test", settings),
             connections: 0,
-            held: Held::for_ever(),
+            held: LeaseHandle::unlimited(),
         };
         for node in 1..=nodes {
             world.change(Change::MemberAdded {
@@ -127,7 +127,7 @@ impl World {
             let own = Rc::default();
             world.nodes.insert(
                 node,
-                Node {
+                TestNode {
                     disk,
                     incarnation: 1,
                     own,
@@ -142,14 +142,14 @@ impl World {
             at_ms: 0,
         };
         world.change(admitted);
-        world.change(Change::PlacementTaken {
+        world.change(Change::PlacementReplaced {
             goals: vec![(SlotRange::ALL, holders)],
             outputs: Vec::new(),
             from: 1,
         });
         (1..=nodes).for_each(|node| world.start(node));
         (1..=nodes).for_each(|node| world.connect(node));
-        (1..=nodes).for_each(|node| world.see(node));
+        (1..=nodes).for_each(|node| world.apply_map(node));
         world
     }
 
@@ -178,14 +178,14 @@ impl World {
         let replicated = tables.replicated.as_ref().unwrap();
         replicated.state.borrow_mut().limits = replication::Limits {
             silent_ms: 30,
-            ask_again_ms: 5,
-            beat_ms: 3,
+            request_retry_ms: 5,
+            heartbeat_ms: 3,
             chunk_bytes: 1_000,
             fill_bytes_per_second: 1 << 30,
             ..replication::Limits::default()
         };
-        let view = Arc::new(View::first(self.map.clone(), 1));
-        it.running = Some(Running {
+        let view = Arc::new(View::initial(self.map.clone(), 1));
+        it.running = Some(RunningNode {
             tables,
             writer,
             shared,
@@ -213,7 +213,7 @@ impl World {
                 let it = &self.nodes[&from];
                 it.own.borrow_mut().insert(NodeId(to), connection);
                 self.tables(from)
-                    .replication_reached(NodeId(to), connection);
+                    .replication_connected(NodeId(to), connection);
             }
         }
     }
@@ -231,7 +231,7 @@ impl World {
                 if let Some(running) = &self.nodes[&one].running {
                     running
                         .tables
-                        .replication_unreached(NodeId(two), connection);
+                        .replication_disconnected(NodeId(two), connection);
                 }
                 if let Some(running) = &self.nodes[&two].running {
                     running
@@ -247,12 +247,12 @@ impl World {
     }
 
     /// Delivers the map to the node.
-    fn see(&mut self, node: u32) {
-        self.see_as(node, NodeId(node));
+    fn apply_map(&mut self, node: u32) {
+        self.apply_map_as(node, NodeId(node));
     }
 
     /// Delivers the map, in which the node is this member.
-    fn see_as(&mut self, node: u32, me: NodeId) {
+    fn apply_map_as(&mut self, node: u32, me: NodeId) {
         let (map, held) = (self.map.clone(), self.held.clone());
         let it = self.nodes.get_mut(&node).unwrap();
         let running = it.running.as_mut().expect("it runs");
@@ -262,8 +262,8 @@ impl World {
             held,
             unproven: None,
         };
-        running.view = Arc::new(running.view.after(map, me, Some(life)));
-        running.tables.take_view(&running.view);
+        running.view = Arc::new(running.view.next(map, me, Some(life)));
+        running.tables.apply_view(&running.view);
         self.turn(node);
     }
 
@@ -336,25 +336,26 @@ impl World {
         let Some(running) = &self.nodes[&node].running else {
             return false;
         };
-        let asks = running.shared.tables.slot_asks.take_now();
+        let requests = running.shared.tables.slot_requests.drain();
         let mut is_any = false;
-        let into = asks.iter().filter_map(|ask| match ask.what {
-            Wanted::Into(place, _) => Some(((ask.slot, place.node), *ask)),
+        let into = requests.iter().filter_map(|request| match request.change {
+            SlotMapChange::AddReplica(place, _) => Some(((request.slot, place.node), *request)),
             _ => None,
         });
         // Apply the report like the controller.
-        let mut slots: Vec<AtTerm> = synced_of(&self.map, NodeId(node), &mut into.collect())
-            .into_iter()
-            .map(|it| AtTerm {
-                slots: it.slots,
-                term: it.term,
-                out: Vec::new(),
-                into: vec![Filling {
-                    node: it.node,
-                    began: it.began,
-                }],
-            })
-            .collect();
+        let mut slots: Vec<SyncChange> =
+            collect_synced(&self.map, NodeId(node), &mut into.collect())
+                .into_iter()
+                .map(|it| SyncChange {
+                    slots: it.slots,
+                    term: it.term,
+                    out: Vec::new(),
+                    into: vec![ReplicaFill {
+                        node: it.node,
+                        began: it.began,
+                    }],
+                })
+                .collect();
         // One request per slot; the others will be repeated.
         slots.sort_by_key(|it| it.slots.from);
         let mut next = 0;
@@ -366,11 +367,11 @@ impl World {
             is_free
         });
         if !slots.is_empty() {
-            let by = By::Controller;
+            let by = SyncChangeOrigin::Controller;
             self.change(Change::SyncChanged { by, slots });
             is_any = true;
         }
-        while let Some(change) = change_of(&self.map, NodeId(node), &asks) {
+        while let Some(change) = plan_change(&self.map, NodeId(node), &requests) {
             self.change(change);
             is_any = true;
         }
@@ -432,8 +433,8 @@ impl World {
 /// Reports commands that must be retried as errors.
 fn admit(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(), Refusal> {
     match tables.admit(command, gate, false)? {
-        Admitted::Now => Ok(()),
-        Admitted::Later => Err((Code::ClusterDown, "the slot is given away".to_owned())),
+        AdmitOutcome::Now => Ok(()),
+        AdmitOutcome::Later => Err((Code::ClusterDown, "the slot is given away".to_owned())),
     }
 }
 
@@ -458,5 +459,5 @@ fn execute(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(),
             }
             Ok(((), None))
         })
-        .map_err(crate::tables::Unanswered::refusal)
+        .map_err(crate::tables::NoReply::refusal)
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use larder_cluster::controller::{Decision, Report, World as Seen, decide};
+use larder_cluster::controller::{Decision, Inputs as Seen, Report, decide};
 use larder_cluster::map::NodeName;
 
-use super::{World, poll, registration};
+use super::{TestCluster, poll, registration};
 use crate::tables::Gate;
 use crate::tables::model_disk::Random;
 
@@ -14,7 +14,7 @@ use crate::tables::model_disk::Random;
 const KEYS: [&str; 5] = ["t|a|1", "t|a|2", "t|b|1", "u|c|1", "u|{a}x|1"];
 
 /// A write or read without a reply.
-struct Open {
+struct OpenWrite {
     node: u32,
     /// The node's incarnation.
     life: u64,
@@ -26,24 +26,24 @@ struct Open {
     least: Option<u64>,
 }
 
-struct Story {
-    world: World,
+struct RandomRun {
+    world: TestCluster,
     random: Random,
     now_ms: u64,
     /// By key, the last write that a client knows of: reads must not show an older one.
-    known: [u64; KEYS.len()],
-    open: Vec<Open>,
+    acknowledged: [u64; KEYS.len()],
+    open: Vec<OpenWrite>,
     writes: u64,
     answered: u64,
 }
 
-impl Story {
-    fn new(seed: u64) -> Story {
-        Story {
-            world: World::new(3, 2),
+impl RandomRun {
+    fn new(seed: u64) -> RandomRun {
+        RandomRun {
+            world: TestCluster::new(3, 2),
             random: Random::new(seed),
             now_ms: 0,
-            known: [0; KEYS.len()],
+            acknowledged: [0; KEYS.len()],
             open: Vec::new(),
             writes: 0,
             answered: 0,
@@ -69,7 +69,7 @@ impl Story {
                 now_ms: self.now_ms,
                 registered: &registered,
                 reports: &reports,
-                asks: &[],
+                requests: &[],
             };
             match decide(&seen) {
                 Decision::Change { change, .. } => self.world.change(change),
@@ -82,14 +82,14 @@ impl Story {
         for node in 1..=3 {
             // Some nodes learn of the change later.
             if self.is_running(node) && !self.random.one_in(4) {
-                self.world.see(node);
+                self.world.apply_map(node);
             }
         }
     }
 
     fn owner(&self, key: usize) -> Option<u32> {
         let slot = larder_join::row_slot(KEYS[key].as_bytes());
-        let owner = self.world.map.slots().of(slot).placed.owner?;
+        let owner = self.world.map.slots().of(slot).placement.owner?;
         Some(owner.0)
     }
 
@@ -106,10 +106,10 @@ impl Story {
         }
         let life = self.world.nodes[&node].incarnation;
         if self.random.one_in(3) {
-            let least = self.known[key];
+            let least = self.acknowledged[key];
             if let Ok((value, gate)) = self.world.get(node, KEYS[key]) {
                 let number = value.map_or(0, |value| value.parse().unwrap());
-                self.open.push(Open {
+                self.open.push(OpenWrite {
                     node,
                     life,
                     key,
@@ -126,7 +126,7 @@ impl Story {
             .world
             .write(node, &["SET", KEYS[key], &number.to_string()])
         {
-            self.open.push(Open {
+            self.open.push(OpenWrite {
                 node,
                 life,
                 key,
@@ -153,11 +153,11 @@ impl Story {
                         let (key, number) = (KEYS[open.key], open.number);
                         assert!(
                             number >= least,
-                            "{key} shows {number}, and {least} was known"
+                            "{key} shows {number}, and {least} was acknowledged"
                         );
                     }
-                    let known = &mut self.known[open.key];
-                    *known = (*known).max(open.number);
+                    let acknowledged = &mut self.acknowledged[open.key];
+                    *acknowledged = (*acknowledged).max(open.number);
                 }
             }
         }
@@ -200,45 +200,45 @@ impl Story {
             self.world.cut(node);
             self.world.connect(node);
         }
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         loop {
             self.control();
-            (1..=3).for_each(|node| self.world.see(node));
+            (1..=3).for_each(|node| self.world.apply_map(node));
             self.world.tick();
             self.world.run();
             self.answer();
             let slots = KEYS.map(|key| larder_join::row_slot(key.as_bytes()));
-            let placed = slots.map(|slot| &self.world.map.slots().of(slot).placed);
+            let placed = slots.map(|slot| &self.world.map.slots().of(slot).placement);
             let is_whole = placed.iter().all(|it| it.holders().count() == 2);
             if is_whole && self.open.is_empty() {
                 break;
             }
-            assert!(begun.elapsed().as_secs() < 60, "{placed:?}");
+            assert!(started.elapsed().as_secs() < 60, "{placed:?}");
         }
         for (key, name) in KEYS.iter().enumerate() {
-            let owner = self.owner(key).expect("somebody owns it");
+            let owner = self.owner(key).expect("the key has an owner");
             let (value, _) = self.world.get(owner, name).expect("it is answered");
             let number: u64 = value.map_or(0, |value| value.parse().unwrap());
-            let known = self.known[key];
+            let acknowledged = self.acknowledged[key];
             assert!(
-                number >= known,
-                "{name} is {number} in the end, and {known} was known"
+                number >= acknowledged,
+                "{name} is {number} in the end, and {acknowledged} was acknowledged"
             );
         }
     }
 }
 
 #[test]
-fn what_was_answered_is_there_whatever_happens() {
+fn acknowledged_writes_survive_random_failures() {
     let mut answered = 0;
     for seed in 1..=4 {
-        let mut story = Story::new(seed);
-        story.world.run();
+        let mut run = RandomRun::new(seed);
+        run.world.run();
         for _ in 0..150 {
-            story.step();
+            run.step();
         }
-        story.end();
-        answered += story.answered;
+        run.end();
+        answered += run.answered;
     }
     assert!(answered > 100, "{answered} were answered");
 }
