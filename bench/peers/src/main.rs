@@ -56,13 +56,13 @@ struct Args {
     /// Lookups with an empty page cache
     #[arg(long, default_value_t = 2_000)]
     cold_lookups: usize,
-    /// Where data and files go; 30 GB at full size
+    /// Folder for data and temporary files; 30 GB at full size
     #[arg(long, default_value = "target/bench-stores")]
     work: PathBuf,
-    /// Where results go: <out>/<date>-<host>/
+    /// Folder for results: <out>/<date>-<host>/
     #[arg(long, default_value = "bench/runs")]
     out: PathBuf,
-    /// What the machine is called in the results [default: its name]
+    /// Name of the machine in the results [default: its name]
     #[arg(long)]
     host: Option<String>,
     /// Redo Voldemort's evaluation instead: builds of so many GB, such as 1,2,4,8

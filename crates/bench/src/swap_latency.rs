@@ -126,8 +126,8 @@ pub fn run(args: &SwapLatencyArgs) -> Result<()> {
     let markdown = format!(
         "## Reads while versions change\n\n{table}\n\
          {reads} reads, {swaps} swaps under load, **{failed} failed reads**; rollback {} us (as the server timed it).\n\n\
-         {} records of 100 bytes a version, pulled from a local folder without a limit, a pull every {} s at the earliest; {} reads a second over {} connections, \
-         each timed from the moment it was due; parts of {} s, {} rounds, median (minimum-maximum). Server and readers share the machine's {} cores.\n\nCommand: `{}`\n",
+         {} records of 100 bytes per version, pulled from a local folder without a rate limit, at most one pull every {} s. {} reads per second over {} connections, \
+         each timed from the time at which it was due. Parts of {} s, {} rounds, median (minimum-maximum). Server and readers share the machine's {} cores.\n\nCommand: `{}`\n",
         spread(&rollbacks, 0),
         args.keys,
         args.swap_every,

@@ -17,7 +17,7 @@ use crate::twip_graph::{self, Graph, Weighted};
 
 #[derive(Args)]
 pub struct TwipArgs {
-    /// How timelines are computed
+    /// Method that computes timelines
     #[arg(long, value_enum, default_value = "join")]
     mode: TwipMode,
     /// Number of operations

@@ -244,7 +244,7 @@ pub fn reference_markdown() -> String {
         "# Columns\n\n\
          This table shows how a build converts each column type of Parquet, Arrow IPC and Avro: to a key or the value of \
          `--value COLUMN`, to JSON, and\nto MessagePack. Equal values have the same text, whatever the column's encoding, unit or width.\n\n\
-         A build rejects a column, and names it, if the table says so, or if its stored form has no meaning without the annotation: \
+         A build rejects a column, and names it, if the table lists it as rejected, or if its stored form has no meaning without the annotation: \
          Parquet's Variant, and types\nthat some writers add to Avro, such as `arrow.duration-nanos`. Columns that the build does not read \
          are never rejected. As Avro's specification requires,\nthe build ignores any other annotation that is not in the table (a logical type of \
          Avro or Parquet, an extension type of Arrow), and uses the underlying\ntype: `my-money` on a `long` is a whole number. An Avro file \

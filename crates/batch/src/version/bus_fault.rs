@@ -305,7 +305,7 @@ mod tests {
         assert!(!state.is_intact() && !state.is_resident());
         assert_eq!((read(&map, 0), read(&map, PAGES * 4096 - 1)), (7, 0));
         state.set_resident(true);
-        assert!(!state.is_resident(), "what was lost stays lost");
+        assert!(!state.is_resident(), "lost pages stay lost");
         assert!(other.is_intact());
         assert_eq!(read(&neighbour, PAGES * 4096 - 1), 7);
     }

@@ -217,8 +217,8 @@ fn changes(
 
 fn write_report(args: &SpaceOnlineArgs, seen: &ClientLatencies, changes: &[f64]) -> Result<()> {
     let mut text = format!(
-        "## A space gets other subspaces while it is used\n\n{} generated hotels on {} servers of one thread each, all on one core; {} clients on another core, together {} operations a second, two of ten of which change a price. \
-         {} times the space gets two subspaces in place of two others (FT.ALTER .. SUBSPACES, SWITCH as soon as all is whole), {:.1} s each in the median. A latency is from the moment at which an operation is due.\n\n\
+        "## A space gets other subspaces while it is used\n\n{} generated hotels on {} servers of one thread each, all on one core; {} clients on another core. Together they execute {} operations per second; two of ten change a price. \
+         The space gets two other subspaces {} times (FT.ALTER .. SUBSPACES, then SWITCH when they are complete); one change takes {:.1} s in the median. A latency is measured from the time at which an operation is due.\n\n\
          | | | operations | p50 us | p99 us | p99.9 us | most us |\n|---|---|---|---|---|---|---|\n",
         args.hotels,
         args.servers,

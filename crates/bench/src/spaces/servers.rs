@@ -305,8 +305,8 @@ fn text(
     drift: Option<&Drift>,
 ) -> Result<String> {
     let mut text = format!(
-        "## Searches of 1, 2, 4 and 8 servers\n\n{} generated hotels, fifty in each city; servers of one thread each, all on one core; {} clients for each on another core, which send requests to any server. Microseconds of processor \
-         time of all servers together for a search (INFO cpu), the median of {PASSES} times {} s, in turn on all compared deployments, because the speed of the processors varies; the number of contacted servers is that of FT.EXPLAIN. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`. \
+        "## Searches of 1, 2, 4 and 8 servers\n\n{} generated hotels, fifty in each city; servers of one thread each, all on one core; {} clients for each on another core, which send requests to any server. A figure is the processor time in microseconds that all servers together use \
+         for a search (INFO cpu): the median of {PASSES} runs of {} s. The runs alternate between the deployments, because the speed of the processors varies. FT.EXPLAIN gives the number of contacted servers. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`. \
          Of n servers one has the objects, so (n - 1) / n of the searches are forwarded; \"forwarded\" is the cost of such a search, if a local one costs as much as on one server.\n\n\
          | | servers | all: contacted | us | one: contacted | us | all / one | one, forwarded: us | times that of the fewest |\n|---|---|---|---|---|---|---|---|---|\n",
         args.hotels, args.clients, args.seconds

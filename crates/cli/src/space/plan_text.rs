@@ -209,7 +209,7 @@ fn configurations(plan: &Plan) -> String {
         table.row(row);
     }
     let mut text = table.render();
-    text += "\n(chain: servers that a modification passes; servers and regions: those that a query asks)";
+    text += "\n(chain: servers that a modification passes; servers and regions: those that a query contacts)";
     if is_simpler(plan) {
         let tolerance = percent(plan.report.tolerance);
         text += &format!(

@@ -28,7 +28,7 @@ pub struct Needs {
     /// Ranges of tables with rows from an external source, to be supplied (see
     /// [`Engine::supply`](crate::Engine::supply)).
     pub external: Vec<KeyRange>,
-    /// Ranges that other engines own, with their owners, to be requested (see [`Exchange::ask`](crate::Exchange::ask)).
+    /// Ranges that other engines own, with their owners. The caller requests them through the [`Exchange`](crate::Exchange).
     pub remote: Vec<(u16, KeyRange)>,
     /// The read exceeds its budget (see [`Engine::set_read_rows`](crate::Engine::set_read_rows)), and
     /// [`Engine::step`](crate::Engine::step) continues it. Retry when

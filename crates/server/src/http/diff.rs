@@ -63,7 +63,7 @@ pub async fn diff(
         let slots = slots.map_err(bad)?;
         if slots.iter().any(|slot| !here.contains(slot)) {
             let message =
-                format!("this node does not have all slots of {name} that are to be compared");
+                format!("this node does not have all slots of {name} that the request compares");
             return Err(Failure(Error::NotOnThisNode(message)));
         }
         let admission = shared.http_read_limiter.admit_part().await?;

@@ -20,7 +20,7 @@ pub(super) fn execute(state: &mut ConnectionState, command: Command<'_>) {
         return state.error(Code::BadRequest, message);
     };
     if command.id() != Id::Cluster {
-        // ASKING has no effect, because a move of a slot has no interval in which only the new owner accepts commands.
+        // The command `ASKING` has no effect: at every moment of a move, exactly one node accepts the commands of a slot.
         match command.id() {
             Id::ReadOnly => state.reads_replicas = true,
             Id::ReadWrite => state.reads_replicas = false,

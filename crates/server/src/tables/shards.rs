@@ -474,7 +474,7 @@ impl Tables {
             None => "no node of the cluster has some of the source rows of this result".to_owned(),
             Some(name) if is_behind => format!(
                 "this node has not received the map that {name} uses, which has, or had, source rows of this result; send the command again, \
-                 or ask another node"
+                 or send it to another node"
             ),
             Some(name) => {
                 format!("{name}, which has source rows of this result, cannot be reached")

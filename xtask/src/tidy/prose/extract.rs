@@ -32,8 +32,7 @@ pub fn rust(source: &str) -> Rust {
         } else if rest.starts_with("/*") {
             rest.find("*/").map_or(rest.len(), |end| end + 2)
         } else if let Some((start, end, whole)) = literal(rest) {
-            let text = unescaped(&rest[start..end]);
-            found.literals.push(Passage { line, text });
+            add_literal(&mut found.literals, line, &rest[start..end]);
             whole
         } else if let Some(end) = character(rest) {
             end
@@ -111,9 +110,46 @@ fn character(rest: &str) -> Option<usize> {
         .then_some(length + 2)
 }
 
-/// Line breaks within a literal, and the indentation after a continued line, become spaces.
+/// Adds the prose of a literal. SQL and markup are not prose. An indented line, such as an example command or a row of
+/// a table, is a passage of its own.
+fn add_literal(literals: &mut Vec<Passage>, mut line: usize, literal: &str) {
+    let text = unescaped(literal);
+    let first = text.split_whitespace().next().unwrap_or_default();
+    if SQL.contains(&first) || text.starts_with('<') {
+        return;
+    }
+    let mut passage = String::new();
+    for part in text.split_inclusive('\n') {
+        if part.starts_with("  ") && !passage.is_empty() {
+            let breaks = passage.matches('\n').count();
+            literals.push(Passage {
+                line,
+                text: std::mem::take(&mut passage),
+            });
+            line += breaks;
+        }
+        passage.push_str(part);
+    }
+    literals.push(Passage {
+        line,
+        text: passage,
+    });
+}
+
+/// The words that begin a statement of SQL, or a part of one.
+const SQL: [&str; 7] = [
+    "CREATE", "DELETE", "DROP", "INSERT", "SELECT", "WHERE", "WITH",
+];
+
+/// Returns the text of a literal. The indentation after a continued line is not part of it.
 fn unescaped(literal: &str) -> String {
-    literal.replace("\\n", "\n").replace("\\\n", "\n")
+    let mut lines = literal.split("\\\n");
+    let mut text = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        text.push('\n');
+        text.push_str(line.trim_start());
+    }
+    text.replace("\\n", "\n")
 }
 
 /// The paragraphs, headings, list items and table cells of a Markdown page, without its code.
@@ -160,6 +196,40 @@ pub fn markdown(page: &str) -> Vec<Passage> {
     passages
 }
 
+/// The prose of an HTML or JavaScript page: comments, texts between tags, and string literals of several words.
+pub fn page(source: &str) -> Vec<Passage> {
+    let mut passages = Vec::new();
+    let mut in_script = false;
+    for (index, raw) in source.lines().enumerate() {
+        let text = raw.trim();
+        let mut add = |text: &str| {
+            if text.contains(' ') {
+                passages.push(Passage {
+                    line: index + 1,
+                    text: text.to_owned(),
+                });
+            }
+        };
+        in_script |= text.starts_with("<script");
+        if let Some((_, comment)) = text.split_once("// ") {
+            add(comment);
+        } else if text.starts_with(['*', '/']) {
+            add(text.trim_start_matches(['/', '*', ' ']));
+        }
+        if in_script {
+            let literals = text.split(['"', '`']).skip(1).step_by(2);
+            literals
+                .filter(|it| it.split(' ').count() >= 4)
+                .for_each(&mut add);
+        } else {
+            let texts = text.split('>').filter_map(|it| it.split('<').next());
+            texts.for_each(&mut add);
+        }
+        in_script &= !text.contains("</script");
+    }
+    passages
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +244,26 @@ mod tests {
         let found = rust(source);
         assert_eq!(texts(found.comments), ["One\ntwo.", "", "- three", "four"]);
         assert_eq!(texts(found.literals), ["a \\\"b\\\"", "c \" d"]);
+    }
+
+    #[test]
+    fn examples_in_a_literal_are_passages_and_sql_is_none() {
+        let source =
+            "f(\"Examples:\\n  one two\\n  three\", \"goes \\\n     on\", \"SELECT a FROM b\")";
+        let found = rust(source).literals;
+        assert_eq!(
+            texts(found),
+            ["Examples:\n", "  one two\n", "  three", "goes \non"]
+        );
+    }
+
+    #[test]
+    fn texts_of_a_page_are_read_without_its_tags_and_code() {
+        let source = "<p class=\"a b\">One <b>two words</b></p>\n<script>\n// a note\nsaid.push(`no data for ${x} yet`, \"said\");\n</script>";
+        assert_eq!(
+            texts(page(source)),
+            ["One ", "two words", "a note", "no data for ${x} yet"]
+        );
     }
 
     #[test]

@@ -6,9 +6,11 @@
 //! | `docs` | Markdown pages outside `bench/runs` |
 //! | `comments NAME` | comments of the Rust sources of a crate, of `xtask` or of `fuzz` |
 //! | `messages NAME` | string literals of four words or more in `src` of a crate: errors, `--help`, logs, the console's texts |
-//! | `console` | HTML and JavaScript pages: their comments and texts, as plain lines |
+//! | `console` | HTML and JavaScript pages: comments, texts between tags, and string literals of four words or more |
+//! | `commits` | subjects of the commits after the one in `commits.rs`; they also name an area and have at most 72 characters |
 //! | `types NAME` | names that three or more types of a crate share |
 
+mod commits;
 mod extract;
 mod phrases;
 
@@ -142,18 +144,14 @@ fn read(tree: &Tree) -> Result<Areas, String> {
             }
             "html" | "js" if path.contains("/src/") => {
                 let text = tree::text(path)?.unwrap_or_default();
-                let lines = text
-                    .lines()
-                    .enumerate()
-                    .map(|(index, line)| extract::Passage {
-                        line: index + 1,
-                        text: line.trim_start_matches([' ', '/', '*']).to_owned(),
-                    });
-                add("console".to_owned(), &lines.collect::<Vec<_>>());
+                add("console".to_owned(), &extract::page(&text));
             }
             _ => {}
         }
     }
+    let commits = commits::check()?;
+    let commits = commits.into_iter().map(|it| ("git log".to_owned(), it));
+    areas.insert("commits".to_owned(), commits.collect());
     for ((part, name), places) in types {
         if places.len() <= DEFINITIONS_MAX {
             continue;

@@ -95,9 +95,10 @@ fn broken(sentence: &str, words: &[String]) -> Vec<&'static str> {
     rules
 }
 
-/// The lower-case words of a sentence; code between backquotes is one word.
+/// The lower-case words of a sentence; code between backquotes is one word, and so is a placeholder in braces.
 fn words(sentence: &str) -> Vec<String> {
     let mut words = Vec::new();
+    let sentence = without_placeholders(sentence);
     for (index, part) in sentence.split('`').enumerate() {
         if index % 2 == 1 {
             words.push("`".to_owned());
@@ -110,6 +111,18 @@ fn words(sentence: &str) -> Vec<String> {
         words.extend(own.map(str::to_lowercase));
     }
     words
+}
+
+/// Replaces `{name}` by `{placeholder}`: a placeholder stands for a noun, whatever the variable's name is.
+fn without_placeholders(sentence: &str) -> String {
+    let mut text = String::new();
+    let mut rest = sentence;
+    while let Some((before, inner)) = rest.split_once('{') {
+        text.push_str(before);
+        text.push_str("placeholder");
+        rest = inner.split_once('}').map_or("", |(_, after)| after);
+    }
+    text + rest
 }
 
 /// Splits at full stops, question and exclamation marks, colons and semicolons that end a clause.

@@ -129,8 +129,8 @@ pub fn write(args: &SpaceModelArgs, bench: &Measurements) -> Result<()> {
         .count();
     let mut text = format!(
         "## Predictions of the subspace model, and measurements\n\n{} hotels with the towns, postcodes, stars, kinds and rooms of French ones; {}; {} clients that each wait \
-         for a reply. {} configurations, {drawn} of them drawn. Measured is processor time of the servers (INFO cpu) for one operation, the median of {} turns of {} s for each class and configuration, in rounds over the classes; of {} configurations between which a ranking decides of up to {} turns, in rounds over these, too. \
-         Predicted is by the costs that `larder space calibrate` measured on the same servers just before, and by what SPACE.RECORD has seen of the classes.\n\n{}",
+         for a reply. {} configurations, {drawn} of them drawn. The measured figure is the servers' processor time (INFO cpu) for one operation: the median of {} turns of {} s for each class and configuration, in rounds over the classes. The {} configurations whose ranking is close are measured in up to {} turns, also in rounds. \
+         The prediction uses the costs that `larder space calibrate` measured on the same servers just before, and the classes that SPACE.RECORD recorded.\n\n{}",
         args.hotels,
         args.deployed(),
         args.clients,

@@ -485,7 +485,7 @@ fn too_many_subscriptions(limit: usize) -> Refusal {
 /// Returns the error for a pattern whose rows are on several nodes, because each node notifies only of its own rows.
 fn pattern_spans_nodes(pattern: &[u8]) -> Refusal {
     let message = format!(
-        "several nodes of the cluster own the rows of '{}', and each sends notifications only for its own rows; subscribe to patterns that name the leading \
+        "several nodes of the cluster own the rows of '{}', and each sends notifications only for its own rows. Subscribe to patterns that name the leading \
          column, such as __keyspace@0__:post|bob|*, each at the node that CLUSTER SLOTS names for it",
         show(pattern)
     );
