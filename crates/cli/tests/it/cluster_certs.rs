@@ -141,7 +141,7 @@ fn files_are_private_and_never_overwritten() {
     let before = [certs.read("a/cert.pem"), certs.read("a/key.pem")];
     let wrong = certs.refused(4, &["c", "a"]);
     assert!(
-        wrong.contains("a is there already") && wrong.contains("--renew"),
+        wrong.contains("a exists already") && wrong.contains("--renew"),
         "{wrong}"
     );
     assert!(

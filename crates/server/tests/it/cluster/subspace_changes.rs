@@ -154,7 +154,7 @@ fn subspaces_change_while_a_node_dies_and_etcd_is_down() {
             &cluster,
             &mut client,
             "FT.ALTER hotels INDEX 1 n",
-            "these indexes already",
+            "already has these indexes",
         );
         searcher.search(&cluster, 50);
         cluster.wait_for("indexes are built", || {
@@ -164,7 +164,7 @@ fn subspaces_change_while_a_node_dies_and_etcd_is_down() {
             &cluster,
             &mut client,
             "FT.ALTER hotels INDEX DEFAULT",
-            "these indexes already",
+            "already has these indexes",
         );
         searcher.search(&cluster, 50);
         // No node reaches etcd during a fill.

@@ -187,10 +187,10 @@ fn rejected_layout_changes_explain_the_reason_and_the_remedy() {
             "SUBSPACES 1 town",
             "\"town\" is not an attribute of the schema",
         );
-        refuses("SUBSPACES 1 color:99", "no number of bits");
+        refuses("SUBSPACES 1 color:99", "is not a number of bits");
         refuses("SUBSPACES 2 color", "2 arguments should follow, and 1 do");
         refuses("SUBSPACES 2 size size:8", "occurs twice");
-        refuses("SUBSPACES 1 size REGIONS 7", "no power of two");
+        refuses("SUBSPACES 1 size REGIONS 7", "7 is not a power of two");
         refuses("SUBSPACES 1 size INDEX 1 size", "Unknown argument `INDEX`");
         refuses("SUBSPACES now", "\"now\" is neither the number of lists");
         refuses("SUBSPACES SWITCH now", "nothing may follow SWITCH");
