@@ -11,7 +11,7 @@
 //! | `access` | the planner: access paths of a predicate, and their estimated numbers of rows |
 //! | `check` | predicates compiled for tests on columns |
 //! | `finder` | the steps in which a run finds matching rows |
-//! | `search_run`, `aggregate_run` | runs of searches and aggregations |
+//! | `run` | searches and aggregations that run in steps |
 //! | `single_step` | searches that take one step |
 //! | `full_scan` | the detection of searches that no index serves |
 //! | `plan`, `failures` | reports: query plans, and fields of the wrong type |
@@ -23,7 +23,6 @@
 //! 3. A step examines a bounded number of objects.
 
 mod access;
-mod aggregate_run;
 mod attribute;
 mod bytes;
 mod check;
@@ -36,16 +35,14 @@ mod index_build;
 mod plan;
 mod postings;
 mod rows;
-mod search_run;
+mod run;
 mod single_step;
 mod sorted;
 mod space_index;
-mod step_bytes;
 
-pub use aggregate_run::AggregateRun;
 pub use failures::{Failure, Failures};
 pub use plan::{Plan, Profile};
-pub use search_run::SearchRun;
+pub use run::{AggregateRun, Consumer, Run, SearchRun};
 pub use single_step::SearchResult;
 pub use space_index::{PutEffect, RowColumns, SpaceIndex};
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::SpaceIndex;
 use super::finder::{Event, Finder, SINGLE_ROW_EFFORT, StepBudget};
-use super::search_run::finder_query;
+use super::run::finder_query;
 use crate::base::ordered::Scalar;
 use crate::search::request::SortBy;
 use crate::search::{Search, SortKey};

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::aggregate_run::AggregateRun;
 use super::attribute::AttributeIndex;
 use super::column::{Data, Entry};
 use super::composite::Composite;
@@ -21,15 +20,13 @@ use super::finder::Finder;
 use super::index_build::{IndexBuild, composites_of};
 use super::plan::Plan;
 use super::rows::Rows;
-use super::search_run::SearchRun;
-use crate::aggregate::{Aggregation, Limits};
 use crate::base::ordered::Scalar;
 use crate::object::Object;
 use crate::query::Predicate;
 use crate::schema::{AttributeId, Definition};
+use crate::search::SortKey;
 use crate::search::partial::rank_value;
 use crate::search::request::SortBy;
-use crate::search::{Search, SortKey};
 use crate::value::{Column, Columns, Fault};
 
 /// The effect of a put.
@@ -446,21 +443,5 @@ impl SpaceIndex {
             }
         }
         self.rows.key(a).cmp(self.rows.key(b))
-    }
-
-    /// Starts a search that runs in steps. The kept rows may take at most `bytes_max` bytes.
-    pub fn search(&self, search: Arc<Search>, bytes_max: usize) -> SearchRun {
-        SearchRun::new(self, search, bytes_max)
-    }
-
-    /// Starts an aggregation that runs in steps. With `after`, it is restricted to keys after this one, to continue the
-    /// cursor of a [streamed](Aggregation::is_streamed) aggregation.
-    pub fn aggregate(
-        &self,
-        aggregation: Arc<Aggregation>,
-        limits: Limits,
-        after: Option<&[u8]>,
-    ) -> AggregateRun {
-        AggregateRun::new(self, aggregation, limits, after)
     }
 }

@@ -2,7 +2,7 @@
 //! the copies that it holds, and the results are merged.
 
 use larder_protocol::resp::Proto;
-use larder_space::index::{AggregateRun, Objects, Profile, SearchRun, SpaceIndex};
+use larder_space::index::{Consumer, Objects, Profile, Run, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
 
@@ -95,7 +95,10 @@ pub(super) trait SpaceQuery: Clone + Send + Sync + 'static {
     ) -> Result<Vec<u8>, Refusal>;
 }
 
-impl SteppedRun for SearchRun {
+impl<C> SteppedRun for Run<C>
+where
+    C: Consumer<Request: Send + Sync> + Send + 'static,
+{
     fn step(
         &mut self,
         index: &SpaceIndex,
@@ -103,34 +106,14 @@ impl SteppedRun for SearchRun {
         now_ms: u64,
         effort: usize,
     ) -> bool {
-        SearchRun::step(self, index, objects, now_ms, effort)
+        Run::step(self, index, objects, now_ms, effort)
     }
 
     fn profile(&self) -> &Profile {
-        SearchRun::profile(self)
+        Run::profile(self)
     }
 
     fn bytes(&self) -> usize {
-        SearchRun::bytes(self)
-    }
-}
-
-impl SteppedRun for AggregateRun {
-    fn step(
-        &mut self,
-        index: &SpaceIndex,
-        objects: &dyn Objects,
-        now_ms: u64,
-        effort: usize,
-    ) -> bool {
-        AggregateRun::step(self, index, objects, now_ms, effort)
-    }
-
-    fn profile(&self) -> &Profile {
-        AggregateRun::profile(self)
-    }
-
-    fn bytes(&self) -> usize {
-        AggregateRun::bytes(self)
+        Run::bytes(self)
     }
 }

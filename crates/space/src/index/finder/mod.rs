@@ -38,7 +38,7 @@ use crate::search::request::SortBy;
 
 /// The request of a search. It is the same in every step of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FinderQuery<'a> {
+pub struct FinderQuery<'a> {
     pub predicate: &'a Predicate,
     pub order: &'a [SortKey],
     /// The number of rows to keep, the first ones in order.

@@ -4,7 +4,7 @@
 //! The index does not know the sizes of objects. The first step of a run may therefore exceed [`STEP_BYTES`], by an
 //! amount that depends on the sizes.
 
-use super::finder::{SINGLE_ROW_EFFORT, StepBudget};
+use crate::index::finder::{SINGLE_ROW_EFFORT, StepBudget};
 
 /// The approximate limit of bytes that a step reads. A core decodes them in a few milliseconds.
 pub(super) const STEP_BYTES: usize = 4 << 20;
@@ -13,7 +13,7 @@ const PART_MAX: usize = 256;
 
 /// The bytes read by the steps of a run.
 #[derive(Debug)]
-pub(super) struct StepBytes {
+pub struct StepBytes {
     /// The effort of a step is divided by this.
     divisor: usize,
     read: usize,
