@@ -36,6 +36,11 @@ impl Status {
         last.is_some_and(|(_, (end, _))| **end > *key)
     }
 
+    /// Iterates over the numbers of the ranges, in order.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges.values().map(|(_, number)| *number)
+    }
+
     /// Returns the number of the first range.
     pub fn first(&self) -> Option<u32> {
         self.ranges
@@ -122,8 +127,9 @@ impl Status {
 
     pub fn insert(&mut self, range: &KeyRange, number: u32) {
         self.bytes += range.lo.len() + range.hi.len() + RANGE_BYTES;
-        self.ranges
-            .insert(range.lo.clone(), (range.hi.clone(), number));
+        let end = (range.hi.clone(), number);
+        let before = self.ranges.insert(range.lo.clone(), end);
+        assert!(before.is_none(), "ranges do not overlap");
     }
 
     pub fn remove(&mut self, range: &KeyRange) {

@@ -63,7 +63,7 @@ impl Engine {
             out.push_str("  computed by each read; nothing is stored\n");
             return;
         }
-        for number in join.status.overlapping(&range.lo, &range.hi) {
+        for number in join.fills.status().overlapping(&range.lo, &range.hi) {
             let filled = &join.fills.get(number).range;
             let _ = writeln!(
                 out,
@@ -72,7 +72,8 @@ impl Engine {
                 text(&filled.hi)
             );
         }
-        let gaps = plan_fill(join, range).map_or(Vec::new(), |range| join.status.gaps(&range));
+        let gaps =
+            plan_fill(join, range).map_or(Vec::new(), |range| join.fills.status().gaps(&range));
         for gap in gaps {
             let _ = writeln!(out, "  would fill {} to {}", text(&gap.lo), text(&gap.hi));
         }

@@ -10,13 +10,13 @@
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::Binding;
 use crate::base::rows::Value;
-use crate::base::slab::Vacant;
 use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
-use crate::evaluate::tree::{add_child, is_pulled};
+use crate::evaluate::tree::is_pulled;
 use crate::join::combine::{apply_combination, is_possible, row_matches};
+use crate::join::fills::{Fill, NO_NODE};
 use crate::join::run::{Run, Shortfall, unbind_rank};
-use crate::join::{Fill, Join, NO_NODE, TableId};
+use crate::join::{Join, TableId};
 use crate::tables::scan::View;
 
 impl Engine {
@@ -59,7 +59,8 @@ impl Engine {
             if self.is_read(join.table) {
                 // The gap cannot have rows, but a subscriber may be about to pin it, so it must not be filled in
                 // another way later.
-                let number = create_empty_fill(join, gap, serial);
+                let fill = Fill::new(gap.clone(), serial);
+                let number = join.fills.insert(fill, &join.output.rows);
                 self.register_fill(join.id, number, serial);
             }
             return Ok(true);
@@ -82,11 +83,11 @@ impl Engine {
             return Err(run.shortfall.unwrap_or(Shortfall::RangeMissing));
         };
         join.fills.get_mut(number).root = root;
-        join.filled += 1;
+        join.statistics.filled += 1;
         self.finish_effects(join, std::mem::take(&mut run.effects));
         join.update_target(number);
         self.register_fill(join.id, number, join.fills.get(number).serial);
-        Ok(join.fills.get(number).unsettled.is_none())
+        Ok(join.fills.get(number).unsettled().is_none())
     }
 
     /// Scans the source of one level within the binding, and evaluates the next level for each row. Returns the node it
@@ -244,7 +245,7 @@ impl Engine {
         self.budget.spend(rows);
         self.reads.rows_read += rows as u64;
         if run.leaves_nodes {
-            join.heap_bytes += join.inner.get_mut(node).children.reserve(ends.len());
+            join.nodes.reserve_children(node, ends.len());
         }
         let mut start = 0;
         for (number, &end) in ends.iter().enumerate() {
@@ -265,7 +266,9 @@ impl Engine {
                 self.evaluate(join, run, level + 1, binding)
             };
             match (run.fill, child) {
-                (Some(_), Some(child)) if run.leaves_nodes => add_child(join, node, packed, child),
+                (Some(_), Some(child)) if run.leaves_nodes => {
+                    join.nodes.add_child(node, packed, child)
+                }
                 (Some(fill), None) if run.leaves_nodes => {
                     join.record_pending(fill, node, packed, true);
                 }
@@ -305,40 +308,9 @@ fn create_fill(
     let definition = &join.definition;
     let mut packed = Vec::new();
     binding.pack(binding.bound, &definition.slots, &mut packed);
-    let fill = Fill {
-        range: gap.clone(),
-        is_prefix,
-        prefix: prefix.into(),
-        elements: elements as u8,
-        fixed: binding.bound,
-        packed: packed.into(),
-        bounds: constraint.bounds,
-        root: NO_NODE,
-        unsettled: None,
-        pins: 0,
-        serial,
-        filled_at: now,
-        reads: 0,
-        opened,
-        pulled: Vec::new(),
-        is_maintained: false,
-    };
-    join.heap_bytes += fill.heap_bytes();
-    let number = join.fills.insert(fill);
-    join.add_coverage(number);
-    join.update_target(number);
-    Some(number)
-}
-
-fn create_empty_fill(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
-    let fill = Fill {
-        range: gap.clone(),
-        serial,
-        ..Fill::vacant()
-    };
-    join.heap_bytes += fill.heap_bytes();
-    let number = join.fills.insert(fill);
-    join.add_coverage(number);
-    join.update_target(number);
-    number
+    let mut fill = Fill::new(gap.clone(), serial);
+    (fill.is_prefix, fill.prefix, fill.elements) = (is_prefix, prefix.into(), elements as u8);
+    (fill.fixed, fill.packed, fill.bounds) = (binding.bound, packed.into(), constraint.bounds);
+    (fill.filled_at, fill.opened) = (now, opened);
+    Some(join.fills.insert(fill, &join.output.rows))
 }

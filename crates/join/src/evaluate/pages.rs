@@ -87,12 +87,12 @@ impl Engine {
             *group = join.output.rows.find_sought(*sought, &keys[start..end]);
             start = end;
             if let Some(group) = group {
-                join.prefetch_fill(*group);
+                join.fills.prefetch_of_group(*group);
             }
         }
         for (join, (_, group)) in all().zip(&*sought) {
             if let Some(group) = group {
-                join.prefetch_target(*group);
+                join.fills.prefetch_target(*group);
                 join.output.rows.prefetch_rows(*group);
             }
         }
@@ -101,18 +101,21 @@ impl Engine {
                 return false;
             };
             let fill = match group {
-                Some(group) => join.fill_of_group.get(group.index()),
+                Some(group) => join.fills.of_group(group),
                 // The join has no rows on this page.
-                None => join.prefix_fills.get(lo),
+                None => join.fills.of_prefix(lo),
             };
-            let Some(target) = fill.and_then(|&fill| join.targets.get_mut(fill as usize)) else {
+            let Some(fill) = fill else {
+                return false;
+            };
+            let Some(target) = join.fills.target_at(fill) else {
                 return false;
             };
             let is_complete = group.is_none() || (target.group == group && target.holds(&[]));
             if target.unsettled || !is_complete {
                 return false;
             }
-            target.visit();
+            join.fills.target_mut(fill).visit();
             found.push((maker, group));
         }
         self.reads.pages_read += 1;

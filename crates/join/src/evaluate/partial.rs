@@ -125,7 +125,7 @@ impl Engine {
 
     /// Determines how far a join must be filled to contribute `rows` rows.
     fn find_cut(&mut self, join: &Join, range: &KeyRange, rows: u64, reverse: bool) -> CutPoint {
-        let edge = join.status.edge(range, reverse);
+        let edge = join.fills.status().edge(range, reverse);
         let (filled, rest) = if reverse {
             (
                 KeyRange::new(&edge, &range.hi),
@@ -157,7 +157,7 @@ impl Engine {
         } else {
             KeyRange::new(&[], &range.lo)
         };
-        let edge = join.status.edge(&rows_outside, !reverse);
+        let edge = join.fills.status().edge(&rows_outside, !reverse);
         let rows_outside = if reverse {
             stored.count(&range.hi, &edge)
         } else {

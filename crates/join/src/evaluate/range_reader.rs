@@ -135,7 +135,7 @@ impl Engine {
             .filter_map(|&maker| self.joins.get(maker))
             .filter(|join| view.shows_stored(join));
         stored.all(|join| {
-            let gaps = join.status.gaps(range);
+            let gaps = join.fills.status().gaps(range);
             gaps.iter().all(|gap| plan_fill(join, gap).is_none())
         })
     }
@@ -230,7 +230,7 @@ impl Engine {
                     let formatted = output_formatted(state, key, value, &mut output_row);
                     formatted.unwrap_or_else(|_| {
                         let join = self.joins.get(maker);
-                        join.inspect(|join| join.left_out.set(join.left_out.get() + 1));
+                        join.inspect(|join| join.statistics.count_left_out());
                         ControlFlow::Continue(())
                     })
                 }

@@ -400,11 +400,11 @@ impl Engine {
         }
         let group = join.output.rows.group_of(prefix);
         let fill = match group {
-            Some(group) => *join.fill_of_group.get(group.index())?,
+            Some(group) => join.fills.of_group(group)?,
             // The group may be filled and have no rows.
-            None => join.fill_of_head(prefix)?,
+            None => join.fills.of_head(prefix)?,
         };
-        let target = join.targets.get_mut(fill as usize)?;
+        let target = join.fills.target_at(fill)?;
         let is_current = target.is_group && (group.is_none() || target.group == group);
         if !is_current || target.unsettled {
             return None;
@@ -430,7 +430,7 @@ impl Engine {
             }
             count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
         }
-        target.visit();
+        join.fills.target_mut(fill).visit();
         Some(FoundGroup {
             maker,
             group,
@@ -511,6 +511,6 @@ impl FoundGroup {
 fn is_read_by_group(join: &Join) -> bool {
     matches!(join.definition.mode, JoinMode::Push | JoinMode::Auto)
         && join.upstream.is_empty()
-        && join.lists_with_backlog.is_empty()
+        && join.nodes.backlog().is_empty()
         && join.definition.shape.row_state().is_none()
 }

@@ -9,29 +9,23 @@
 //! The work of a read is limited (see `deferred`). When the budget is spent, the rest stays in the fill's record, and
 //! the next read or step continues.
 
-use std::ops::Bound;
-
 use crate::base::key_range::KeyRange;
 use crate::base::pattern::Binding;
 use crate::budget::NODE_ROWS;
 use crate::engine::Engine;
-use crate::evaluate::tree::add_child;
 use crate::join::combine::is_possible;
 use crate::join::run::{RowSink, Run, Shortfall};
-use crate::join::{Join, JoinId, pending_bytes};
+use crate::join::{Join, JoinId};
 use crate::operators::output::Output;
-
-/// A node, and the slots that a row of its source binds.
-type PendingKey = (u32, Box<[u8]>);
 
 impl Engine {
     /// Brings one fill up to date, as far as the budget allows. Returns `false` if work is left: a source range is
     /// missing or being filled, or the budget is spent.
     pub(crate) fn settle(&mut self, join: &mut Join, fill: u32, now: u64) -> bool {
-        if !join.lists_with_backlog.is_empty() {
+        if !join.nodes.backlog().is_empty() {
             self.catch_up(join, fill);
         }
-        if join.fills.get(fill).unsettled.is_none() {
+        if join.fills.get(fill).unsettled().is_none() {
             return true;
         }
         let records_effects = self.is_read(join.table) || !join.tracked.is_empty();
@@ -45,7 +39,7 @@ impl Engine {
         let effects = std::mem::take(&mut run.effects);
         self.finish_effects(join, effects);
         let unsettled = join.mark_unsettled(fill);
-        if unsettled.pending.is_empty() && unsettled.unread.is_empty() {
+        if unsettled.has_read_all() {
             for group in unsettled.drained.clone() {
                 if !self.recompute_group(join, fill, &group, records_effects, now) {
                     // The group is too large for one step; the complete range is filled again, in steps.
@@ -54,17 +48,14 @@ impl Engine {
                 }
             }
         }
-        let is_settled = join.mark_unsettled(fill).is_empty();
-        if is_settled {
-            join.mark_settled(fill);
-        }
-        is_settled
+        join.fills.settle(fill)
     }
 
     fn apply_all_pending(&mut self, join: &mut Join, run: &mut Run, fill: u32) {
         let mut skipped = None;
         while !self.budget.is_spent()
-            && let Some(((node, packed), is_added)) = next_pending(join, fill, skipped.as_ref())
+            && let Some(((node, packed), is_added)) =
+                join.fills.take_pending(fill, skipped.as_ref())
         {
             if !self.apply_pending(join, run, node, &packed, is_added) {
                 // Put it back immediately, because it must be dropped together with its node.
@@ -82,7 +73,7 @@ impl Engine {
         packed: &[u8],
         is_added: bool,
     ) -> bool {
-        let inner = join.inner.get(node);
+        let inner = join.nodes.inner(node);
         let level = usize::from(inner.level);
         let fresh = join.source(level).pattern.slots & !inner.bound;
         let mut binding = Binding::default();
@@ -95,9 +86,8 @@ impl Engine {
             let Some(child) = self.evaluate(join, run, level + 1, &mut binding) else {
                 return false;
             };
-            add_child(join, node, packed, child);
-        } else if let Some((child, freed)) = join.inner.get_mut(node).children.remove(packed) {
-            join.heap_bytes -= freed;
+            join.nodes.add_child(node, packed, child);
+        } else if let Some(child) = join.nodes.remove_child(node, packed) {
             self.budget.spend(NODE_ROWS);
             self.drop_node(join, run, level + 1, child, &mut binding, true);
         }
@@ -123,7 +113,7 @@ impl Engine {
             return true;
         };
         run.sink = RowSink::Output(Output::default());
-        if join.fills.get(fill).pins == 0 {
+        if join.fills.get(fill).pins() == 0 {
             self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
         } else {
             let budget = self.budget.without_limit();
@@ -156,7 +146,7 @@ impl Engine {
     pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) -> bool {
         let is_settled = self.with_join(id, |engine, join| {
             let mut is_settled = engine.finish_lists(join);
-            let fills: Vec<u32> = join.unsettled.iter().copied().collect();
+            let fills: Vec<u32> = join.fills.unsettled().iter().copied().collect();
             for fill in fills {
                 is_settled &= engine.settle(join, fill, now);
             }
@@ -164,23 +154,4 @@ impl Engine {
         });
         is_settled.unwrap_or(true)
     }
-}
-
-/// Removes and returns the first pending row, or the first after `skipped`.
-fn next_pending(
-    join: &mut Join,
-    fill: u32,
-    skipped: Option<&PendingKey>,
-) -> Option<(PendingKey, bool)> {
-    let unsettled = join.fills.get_mut(fill).unsettled.as_mut()?;
-    let next = match skipped {
-        None => unsettled.pending.pop_first()?,
-        Some(skipped) => {
-            let after = (Bound::Excluded(skipped), Bound::Unbounded);
-            let slot = unsettled.pending.range(after).next()?.0.clone();
-            unsettled.pending.remove_entry(&slot)?
-        }
-    };
-    join.heap_bytes -= pending_bytes(&next.0.1);
-    Some(next)
 }

@@ -104,7 +104,7 @@ impl Engine {
             let Some(join) = self.joins.get(maker) else {
                 continue;
             };
-            for fill in join.status.overlapping(&range.lo, &range.hi) {
+            for fill in join.fills.status().overlapping(&range.lo, &range.hi) {
                 pins.push(Pin {
                     join: maker,
                     fill,
@@ -119,7 +119,7 @@ impl Engine {
         let new = pins.into_iter().filter(|pin| !before.contains(pin));
         for pin in new {
             if let Some(join) = self.joins.get_mut(pin.join) {
-                join.pin(pin.fill, 1);
+                join.fills.pin(pin.fill, 1);
             }
         }
     }
@@ -134,14 +134,14 @@ impl Engine {
             if self.is_pin_valid(pin)
                 && let Some(join) = self.joins.get_mut(pin.join)
             {
-                join.pin(pin.fill, -1);
+                join.fills.pin(pin.fill, -1);
             }
         }
     }
 
-    fn is_pin_valid(&self, pin: Pin) -> bool {
+    pub(crate) fn is_pin_valid(&self, pin: Pin) -> bool {
         let join = self.joins.get(pin.join);
-        join.is_some_and(|join| join.is_fill_current(pin.fill, pin.serial))
+        join.is_some_and(|join| join.fills.is_current(pin.fill, pin.serial))
     }
 
     /// Returns the subscriptions whose ranges must be refreshed before all their changes are recorded.
@@ -155,7 +155,7 @@ impl Engine {
         let makers = &self.tables[subscription.table].makers;
         let is_unsettled = |join: &JoinId| {
             let join = self.joins.get(*join);
-            join.is_some_and(|join| !join.unsettled.is_empty())
+            join.is_some_and(|join| !join.fills.unsettled().is_empty())
         };
         let is_upstream_unsettled = |maker: &JoinId| {
             let join = self.joins.get(*maker);
@@ -166,7 +166,7 @@ impl Engine {
             // A replaced join is not among the makers any more.
             !self.is_pin_valid(*pin)
                 || !makers.contains(&pin.join)
-                || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
+                || join.is_some_and(|join| join.fills.get(pin.fill).unsettled().is_some())
         };
         !makers.is_empty()
             && (subscription.pins.iter().any(is_pin_stale)

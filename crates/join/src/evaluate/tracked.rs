@@ -47,10 +47,10 @@ impl Engine {
         let is_maintained = |join: &Join| join.definition.mode == JoinMode::Push;
         let is_idle = |id: &JoinId| {
             let upstream = self.joins.get(*id);
-            upstream.is_some_and(|join| is_maintained(join) && join.unsettled.is_empty())
+            upstream.is_some_and(|join| is_maintained(join) && join.fills.unsettled().is_empty())
         };
         let is_settled = match join.covering(range) {
-            Some(fill) => join.fills.get(fill).unsettled.is_none(),
+            Some(fill) => join.fills.get(fill).unsettled().is_none(),
             // The join cannot have a row there.
             None => plan_fill(join, range).is_none(),
         };

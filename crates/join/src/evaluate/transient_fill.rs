@@ -67,7 +67,7 @@ impl Engine {
         if self.reads.transient.is_empty() {
             return;
         }
-        let numbers = join.status.overlapping(&range.lo, &range.hi);
+        let numbers = join.fills.status().overlapping(&range.lo, &range.hi);
         let fills = &mut self.reads.transient.0;
         fills.retain(|fill| fill.join != join.id || !numbers.contains(&fill.number));
     }
@@ -78,7 +78,7 @@ impl Engine {
             let Some(join) = self.joins.get(maker) else {
                 continue;
             };
-            for number in join.status.overlapping(&range.lo, &range.hi) {
+            for number in join.fills.status().overlapping(&range.lo, &range.hi) {
                 let fill = TransientFill {
                     join: maker,
                     number,
@@ -101,8 +101,8 @@ impl Engine {
             let TransientFill { number, serial, .. } = fill;
             let is_gone = self.with_join(fill.join, |engine, join| {
                 let is_held = join.output.rows.has_snapshots();
-                let is_current = join.is_fill_current(number, serial);
-                let mut is_gone = !is_current || join.fills.get(number).pins > 0;
+                let is_current = join.fills.is_current(number, serial);
+                let mut is_gone = !is_current || join.fills.get(number).pins() > 0;
                 while !is_gone && !is_held && !engine.budget.is_spent() {
                     let before = join.output.rows.len();
                     is_gone = engine.discard_some(join, number);

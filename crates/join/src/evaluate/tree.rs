@@ -3,14 +3,18 @@
 //! 1. A node, its entry in an updater list, its place in the parent's children and its pin on the source range are
 //!    created and removed together.
 
+use std::collections::BTreeMap;
+
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::{Binding, Element, ids};
 use crate::engine::Engine;
 use crate::join::combine::{apply_combination, row_matches};
-use crate::join::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
+use crate::join::fills::NO_NODE;
+use crate::join::node::{Children, Context, Inner};
+use crate::join::nodes::ListKey;
 use crate::join::run::Run;
-use crate::join::updater::Entry;
-use crate::join::{Join, NO_NODE, TableId, pending_bytes};
+use crate::join::{Join, JoinId, TableId};
+use crate::propagate::auto::bind_leaf;
 use crate::tables::scan::View;
 
 impl Engine {
@@ -29,40 +33,28 @@ impl Engine {
         let mut prefix = Vec::new();
         let elements = source.pattern.write_prefix(binding, &mut prefix);
         let is_last = level == join.last_level();
-        let (node, is_plain) = if is_last {
+        let list = ListKey {
+            prefix: &prefix,
+            elements,
+            now: self.time.ticks,
+        };
+        let mut packed = Vec::new();
+        let node = if is_last {
             let fixed = join.fills.get(fill).fixed;
             let derived = prefix_slots(join, level, elements);
             let needed = definition.shape.output.slots | source.pattern.slots;
-            let context = binding.bound & needed & !fixed & !derived;
+            let slots = binding.bound & needed & !fixed & !derived;
             let rest = output_slots_from(join, run.elements);
-            let is_plain = context == 0
+            let is_plain = slots == 0
                 && rest & !source.pattern.slots == 0
                 && source.pattern.slots & fixed & !derived == 0;
-            let mut packed = Vec::new();
-            binding.pack(context, &definition.slots, &mut packed);
-            let context = if context == 0 {
-                NO_CONTEXT
-            } else {
-                join.heap_bytes += packed.len();
-                join.contexts.insert(Context {
-                    slots: context,
-                    packed: packed.into(),
-                })
-            };
-            (
-                join.leaves.insert(Leaf {
-                    list: u32::MAX,
-                    position: 0,
-                    context,
-                }),
-                is_plain,
-            )
+            binding.pack(slots, &definition.slots, &mut packed);
+            let packed = packed.into();
+            let context = (slots != 0).then_some(Context { slots, packed });
+            join.nodes.add_leaf(fill, context, is_plain, &list)
         } else {
-            let mut packed = Vec::new();
             binding.pack(binding.bound, &definition.slots, &mut packed);
             let fresh = source.pattern.slots & !binding.bound;
-            let children = Children::new(fresh, &definition.slots);
-            join.heap_bytes += packed.len();
             let inner = Inner {
                 fill,
                 level: level as u8,
@@ -70,22 +62,10 @@ impl Engine {
                 position: 0,
                 bound: binding.bound,
                 packed: packed.into(),
-                children,
+                children: Children::new(fresh, &definition.slots),
             };
-            (join.inner.insert(inner), false)
+            join.nodes.add_inner(inner, &list)
         };
-        let list = join.add_updater(
-            level,
-            &prefix,
-            elements,
-            Entry::new(fill, node, is_plain),
-            self.time.ticks,
-        );
-        if is_last {
-            join.leaves.get_mut(node).list = list;
-        } else {
-            join.inner.get_mut(node).list = list;
-        }
         self.pin(join.tables[level], range, 1);
         node
     }
@@ -109,16 +89,12 @@ impl Engine {
             .range(binding, run.bounds.as_ref());
         let unread = run
             .fill
-            .and_then(|fill| join.take_unread(fill, level, node));
+            .and_then(|fill| join.fills.take_unread(fill, level, node));
         if level == join.last_level() {
-            let leaf = join.leaves.remove(node);
             if let Some(fill) = run.fill {
                 join.fills.get_mut(fill).pulled.retain(|l| *l != node);
             }
-            if leaf.context != NO_CONTEXT {
-                join.heap_bytes -= join.contexts.remove(leaf.context).packed.len();
-            }
-            join.remove_updater(level, leaf.list, leaf.position);
+            join.nodes.remove_leaf(node);
             if retracts {
                 let view = View::default();
                 let read = match unread {
@@ -135,10 +111,8 @@ impl Engine {
                 });
             }
         } else {
-            let inner = join.inner.remove(node);
-            join.heap_bytes -= inner.packed.len() + inner.children.memory_bytes();
-            join.remove_updater(level, inner.list, inner.position);
-            drop_pending(join, inner.fill, node);
+            let inner = join.nodes.remove_inner(node);
+            join.fills.drop_pending(inner.fill, node);
             let fresh = join.source(level).pattern.slots & !binding.bound;
             let width = ids(fresh)
                 .filter_map(|s| join.definition.slots[s as usize].width)
@@ -167,26 +141,66 @@ impl Engine {
             let Some(join) = self.joins.get_mut(maker) else {
                 continue;
             };
-            for fill in join.status.overlapping(&range.lo, &range.hi) {
-                join.pin(fill, change);
+            for fill in join.fills.status().overlapping(&range.lo, &range.hi) {
+                join.fills.pin(fill, change);
             }
         }
     }
 }
 
-fn drop_pending(join: &mut Join, fill: u32, node: u32) {
-    let Some(unsettled) = &mut join.fills.get_mut(fill).unsettled else {
-        return;
-    };
-    let from = (node, Box::default());
-    let removed: Vec<_> = unsettled
-        .pending
-        .range(from..(node + 1, Box::default()))
-        .map(|(k, _)| k.clone())
-        .collect();
-    for key in removed {
-        unsettled.pending.remove(&key);
-        join.heap_bytes -= pending_bytes(&key.1);
+impl Engine {
+    /// Checks the invariants of all joins, which hold between operations, and that the pins of each fill are those of
+    /// the nodes that were computed from it and of its subscriptions.
+    ///
+    /// # Panics
+    /// An invariant is broken.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        let mut pins: BTreeMap<(JoinId, u32), u32> = BTreeMap::new();
+        for join in self.joins.all() {
+            join.check();
+            for level in 0..=join.last_level() {
+                let lists = join.nodes.lists(level);
+                for entry in lists.flat_map(|(_, list)| &list.entries) {
+                    let mut binding = Binding::default();
+                    bind_node(join, level, entry.fill, entry.node(), &mut binding);
+                    let bounds = join.fills.get(entry.fill).bounds.as_ref();
+                    let range = join.source(level).pattern.range(&binding, bounds);
+                    for &maker in &self.tables[join.tables[level]].makers {
+                        let maker = self.joins.get(maker).expect("no join is checked out");
+                        for fill in maker.fills.status().overlapping(&range.lo, &range.hi) {
+                            *pins.entry((maker.id, fill)).or_default() += 1;
+                        }
+                    }
+                }
+            }
+        }
+        for pin in self.subscriptions.all.values().flat_map(|it| &it.pins) {
+            if self.is_pin_valid(*pin) {
+                *pins.entry((pin.join, pin.fill)).or_default() += 1;
+            }
+        }
+        for join in self.joins.live() {
+            for (number, fill) in join.fills.iter() {
+                let expected = pins.get(&(join.id, number)).copied().unwrap_or(0);
+                assert_eq!(
+                    fill.pins(),
+                    expected,
+                    "pins of fill {number} of {}",
+                    join.name
+                );
+            }
+        }
+    }
+}
+
+/// Restores the binding with which a node was reached.
+pub(crate) fn bind_node(join: &Join, level: usize, fill: u32, node: u32, binding: &mut Binding) {
+    if level == join.last_level() {
+        bind_leaf(join, fill, node, binding);
+    } else {
+        let inner = join.nodes.inner(node);
+        binding.unpack(inner.bound, &join.definition.slots, &inner.packed);
     }
 }
 
@@ -214,11 +228,7 @@ fn slots_of(elements: &[Element]) -> u32 {
 /// Returns whether a new leaf is in pull mode, where reads copy its rows. The leaf reflects all changes that are queued
 /// in its list.
 pub(crate) fn is_pulled(join: &Join, leaf: u32) -> bool {
-    let number = join.leaves.get(leaf).list;
-    let list = join.updaters[join.last_level()].lists.get(number);
+    let number = join.nodes.leaf(leaf).list;
+    let list = join.nodes.list(join.last_level(), number);
     list.is_pulled(list.queue.len())
-}
-
-pub(crate) fn add_child(join: &mut Join, node: u32, packed: &[u8], child: u32) {
-    join.heap_bytes += join.inner.get_mut(node).children.insert(packed, child);
 }

@@ -109,22 +109,22 @@ impl Engine {
             None => return true,
         };
         let mut is_ready = true;
-        for number in join.status.overlapping(&range.lo, &range.hi) {
+        for number in join.fills.status().overlapping(&range.lo, &range.hi) {
             if is_expired(join, number, now) {
                 self.discard(join, number);
             } else {
                 is_ready &= self.record_read(join, number, now);
             }
         }
-        let mut gaps = join.status.gaps(&range);
+        let mut gaps = join.fills.status().gaps(&range);
         if gaps.len() > GAPS_MAX && scans_same_rows(join, &gaps[0], &range) {
             // Each gap would scan as much of the source as all of them together.
-            for number in join.status.overlapping(&range.lo, &range.hi) {
-                if join.fills.get(number).pins == 0 {
+            for number in join.fills.status().overlapping(&range.lo, &range.hi) {
+                if join.fills.get(number).pins() == 0 {
                     self.discard(join, number);
                 }
             }
-            gaps = join.status.gaps(&range);
+            gaps = join.fills.status().gaps(&range);
         }
         for gap in gaps {
             is_ready &= match join.definition.mode {
@@ -136,12 +136,12 @@ impl Engine {
     }
 
     fn record_read(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
-        join.targets[number as usize].visit();
+        join.fills.target_mut(number).visit();
         let fill = join.fills.get_mut(number);
         count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
-        if fill.unsettled.is_none() && join.lists_with_backlog.is_empty() {
+        if fill.unsettled().is_none() && join.nodes.backlog().is_empty() {
             // The group may have received its first row.
-            if join.targets[number as usize].group.is_none() {
+            if join.fills.target(number).group.is_none() {
                 join.update_target(number);
             }
             return true;
@@ -223,14 +223,15 @@ impl Engine {
 
 /// Returns whether a range of a `pull` join is filled or being filled, so that no part of it is computed separately.
 fn is_fill_started(join: &Join, range: &KeyRange) -> bool {
-    let is_begun = |number: &u32| join.fills.get(*number).unsettled.is_some();
+    let is_begun = |number: &u32| join.fills.get(*number).unsettled().is_some();
     join.covering(range).is_some()
         || join
-            .status
+            .fills
+            .status()
             .overlapping(&range.lo, &range.hi)
             .iter()
             .any(is_begun)
-        || join.status.gaps(range).is_empty()
+        || join.fills.status().gaps(range).is_empty()
 }
 
 fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
@@ -260,7 +261,10 @@ pub(crate) fn plan_fill(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         return Some(widen_to_groups(join, range));
     }
     let is_many = |group_range: &KeyRange| {
-        let ranges = join.status.overlapping(&group_range.lo, &group_range.hi);
+        let ranges = join
+            .fills
+            .status()
+            .overlapping(&group_range.lo, &group_range.hi);
         ranges.len() >= RANGES_MAX
     };
     if constraint.point {

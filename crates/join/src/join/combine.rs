@@ -105,7 +105,6 @@ pub fn is_recomputed_later(join: &Join, fill: Option<u32>, group: &[u8]) -> bool
     let Some(fill) = fill else { return false };
     join.fills
         .get(fill)
-        .unsettled
-        .as_ref()
+        .unsettled()
         .is_some_and(|u| u.drained.contains(group))
 }

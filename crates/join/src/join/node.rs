@@ -180,6 +180,19 @@ impl Children {
         }
     }
 
+    /// Iterates over the children's nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        let (short, long) = match self {
+            Children::Short { nodes, .. } => (Some(nodes), None),
+            Children::Long(map) => (None, Some(map.values())),
+        };
+        short
+            .into_iter()
+            .flatten()
+            .chain(long.into_iter().flatten())
+            .copied()
+    }
+
     pub fn memory_bytes(&self) -> usize {
         match self {
             Children::Short { keys, .. } => keys.capacity() * SHORT_BYTES,

@@ -71,12 +71,12 @@ impl Join {
     pub fn is_read_as_stored(&self) -> bool {
         let definition = &self.definition;
         definition.mode == JoinMode::Push
-            && self.lists_with_backlog.is_empty()
+            && self.nodes.backlog().is_empty()
             && (definition.shape.row_state()).is_none_or(|state| state.always_formats())
     }
 
     /// Returns whether all changes of this join's output have been applied to the outputs that depend on it.
     pub fn is_idle(&self) -> bool {
-        self.lists_with_backlog.is_empty() && self.unsettled.is_empty()
+        self.nodes.backlog().is_empty() && self.fills.unsettled().is_empty()
     }
 }

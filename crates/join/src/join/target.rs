@@ -7,7 +7,7 @@
 
 use crate::base::key_range::successor;
 use crate::base::rows::{GroupId, Rows};
-use crate::join::Fill;
+use crate::join::fills::Fill;
 
 /// Maximum length of a lower bound that is stored in a target.
 const LOW_BYTES: usize = 13;

@@ -154,14 +154,16 @@ impl Updaters {
         number
     }
 
-    pub fn remove(&mut self, number: u32, position: u32, moved: impl FnMut(Entry, u32)) {
+    /// Removes and returns the entry at a position of a list.
+    pub fn remove(&mut self, number: u32, position: u32, moved: impl FnMut(Entry, u32)) -> Entry {
         let list = self.lists.get_mut(number);
         let before = list.entries.capacity();
-        list.remove(position as usize, moved);
+        let entry = list.remove(position as usize, moved);
         self.bytes -= (before - list.entries.capacity()) * size_of::<Entry>();
         if list.entries.is_empty() && list.queue.is_empty() {
             self.remove_list(number);
         }
+        entry
     }
 
     /// Removes an empty list.
@@ -197,6 +199,35 @@ impl Updaters {
         }
     }
 
+    /// Checks invariants 2 and 3, and that each list is found by its prefix.
+    ///
+    /// # Panics
+    /// An invariant is broken.
+    pub fn check(&self) {
+        let mut named = 0;
+        for length in &self.lengths {
+            for (prefix, number) in &length.lists {
+                let list = self.lists.get(*number);
+                assert!(
+                    list.prefix == *prefix && list.elements == length.elements,
+                    "list {number} is found by its prefix"
+                );
+                assert!(
+                    !list.entries.is_empty() || !list.queue.is_empty(),
+                    "invariant 3: list {number}"
+                );
+                let done = list.queue.iter().map(|waiting| waiting.done);
+                let limits = std::iter::once(list.entries.len()).chain(done);
+                assert!(
+                    limits.is_sorted_by(|one, next| one >= next),
+                    "invariant 2: list {number}"
+                );
+                named += 1;
+            }
+        }
+        assert_eq!(named, self.lists.len(), "each list is found by its prefix");
+    }
+
     pub fn memory_bytes(&self) -> usize {
         let tables: usize = self
             .lengths
@@ -221,7 +252,8 @@ impl List {
         }
     }
 
-    fn remove(&mut self, position: usize, mut moved: impl FnMut(Entry, u32)) {
+    fn remove(&mut self, position: usize, mut moved: impl FnMut(Entry, u32)) -> Entry {
+        let entry = self.entries[position];
         let mut at = position;
         for waiting in (0..self.queue.len()).rev() {
             if at < self.queue[waiting].done {
@@ -238,6 +270,7 @@ impl List {
             self.entries
                 .shrink_to(self.entries.len() + self.entries.len() / 8);
         }
+        entry
     }
 
     /// Moves the entry at `at` past queued change number `waiting`, which it reflects. Returns its new position.
@@ -248,7 +281,7 @@ impl List {
         moved: &mut impl FnMut(Entry, u32),
     ) -> usize {
         let done = self.queue[waiting].done;
-        debug_assert!(at >= done, "invariant 2");
+        assert!(at >= done, "invariant 2");
         self.swap(at, done, moved);
         self.queue[waiting].done += 1;
         done

@@ -11,7 +11,6 @@
 //! 3. A dropped join is invisible immediately: no table lists it as a maker or a reader. Its fills are dropped in
 //!    steps, and so are their pins on the fills that they were computed from.
 
-use crate::base::key_range::KeyRange;
 use crate::base::pattern::Binding;
 use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
@@ -27,20 +26,14 @@ impl Engine {
         let mut binding = Binding::default();
         binding.unpack(fixed, &join.definition.slots, &packed);
         self.drop_node(join, &mut run, 0, root, &mut binding, false);
-        join.remove_coverage(number);
-        let fill = join.fills.remove(number);
-        join.heap_bytes -= fill.heap_bytes();
-        join.unsettled.remove(&number);
+        join.tracked.mark_range_stale(&join.fills.get(number).range);
+        let fill = join.fills.remove(number, &join.output.rows);
         join.output.remove_range(&fill.range);
-        debug_assert!(
-            join.fills.len() > 0 || join.heap_bytes == 0,
-            "all counted rows are removed"
-        );
     }
 
     /// Drops a fill or, if it has more rows than one step, that many rows from its end. Returns whether it is gone.
     pub(crate) fn discard_some(&mut self, join: &mut Join, number: u32) -> bool {
-        if join.fills.get(number).unsettled.is_some() {
+        if join.fills.get(number).unsettled().is_some() {
             self.reads.deferred.retry_all();
         }
         let rows_max = self.step_limits.step_rows.map(|rows| rows.max(1));
@@ -56,7 +49,7 @@ impl Engine {
     fn discard_fills_in_steps(&mut self, id: JoinId) -> bool {
         let is_empty = self.with_join(id, |engine, join| {
             while !engine.budget.is_spent()
-                && let Some(number) = join.status.first()
+                && let Some(number) = join.fills.status().first()
             {
                 let before = join.output.rows.len();
                 engine.discard_some(join, number);
@@ -64,7 +57,7 @@ impl Engine {
                     .budget
                     .spend(NODE_ROWS + (before - join.output.rows.len()) as usize);
             }
-            join.status.len() == 0
+            join.fills.len() == 0
         });
         is_empty.unwrap_or(true)
     }
@@ -94,7 +87,7 @@ impl Engine {
             if self
                 .joins
                 .get(id)
-                .is_some_and(|join| !join.lists_with_backlog.is_empty())
+                .is_some_and(|join| !join.nodes.backlog().is_empty())
             {
                 // Writers wait for the changes in its queues, which no entry is left to receive.
                 return;
@@ -126,20 +119,9 @@ impl Join {
 
     /// Drops the rows of a fill from a key on.
     fn truncate_fill(&mut self, number: u32, at: Box<[u8]>) {
-        let marks = self.targets[number as usize];
-        self.remove_coverage(number);
-        let fill = self.fills.get_mut(number);
-        let removed = KeyRange {
-            hi: std::mem::replace(&mut fill.range.hi, at.clone()),
-            lo: at,
-        };
-        fill.is_prefix = false;
-        if let Some(unsettled) = &mut fill.unsettled {
-            unsettled.drained.retain(|group| *group < removed.lo);
-        }
+        self.tracked.mark_range_stale(&self.fills.get(number).range);
+        let removed = self.fills.truncate(number, at, &self.output.rows);
         self.output.remove_range(&removed);
-        self.add_coverage(number);
-        self.targets[number as usize].keep_marks(&marks);
         self.update_target(number);
     }
 }

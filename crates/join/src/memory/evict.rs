@@ -118,7 +118,7 @@ impl Engine {
         } = victim;
         match of {
             RangeHolder::Join(id) => self.joins.get(id).is_some_and(|join| {
-                join.is_fill_current(number, serial)
+                join.fills.is_current(number, serial)
                     && join
                         .output
                         .rows
@@ -150,11 +150,11 @@ impl Engine {
         match victim.holder {
             RangeHolder::Join(id) => {
                 let is_gone = self.with_join(id, |engine, join| {
-                    let is_reread = join.targets[number as usize].is_reread;
+                    let is_reread = join.fills.target(number).is_reread;
                     let is_gone = engine.discard_some(join, number);
                     if is_gone {
                         engine.memory.clock.record_eviction(is_reread);
-                        join.evicted += 1;
+                        join.statistics.evicted += 1;
                     }
                     is_gone
                 });
@@ -200,11 +200,11 @@ fn find<'r>(joins: &'r mut Joins, tables: &'r mut Tables, victim: Victim) -> Ran
     let state = match of {
         RangeHolder::Join(id) => {
             let join = joins.get_mut(id);
-            let Some(join) = join.filter(|join| join.is_fill_current(number, serial)) else {
+            let Some(join) = join.filter(|join| join.fills.is_current(number, serial)) else {
                 return RangeState::Gone;
             };
-            let pins = join.fills.get(number).pins;
-            Some((pins, &mut join.targets[number as usize].visited))
+            let pins = join.fills.get(number).pins();
+            Some((pins, &mut join.fills.target_mut(number).visited))
         }
         RangeHolder::Supplied(table) => {
             let supplied = tables[table].supplied.as_mut();

@@ -15,10 +15,8 @@
 use crate::base::key_range::{Flow, KeyRange, successor};
 use crate::base::pattern::Binding;
 use crate::base::row_buffer::RowBuffer;
-use crate::base::slab::Vacant;
 use crate::engine::Engine;
 use crate::join::combine::{apply_combination, row_matches};
-use crate::join::node::NO_CONTEXT;
 use crate::join::run::{RowSink, Run};
 use crate::join::updater::{Entry, Event};
 use crate::join::{Join, TableId};
@@ -35,7 +33,7 @@ impl Engine {
     /// Counts a write to a list's range. Returns whether the write must be applied to the list's entries.
     pub(crate) fn count_write(&mut self, join: &mut Join, number: u32) -> bool {
         let level = join.last_level();
-        let list = join.updaters[level].lists.get_mut(number);
+        let list = join.nodes.list_mut(level, number);
         list.writes += 1;
         !list.pulled || !list.queue.is_empty()
     }
@@ -45,8 +43,7 @@ impl Engine {
         for (id, number) in std::mem::take(&mut self.writes.to_review) {
             self.with_join(id, |engine, join| {
                 let level = join.last_level();
-                let list = join.updaters[level].lists.at_mut(number);
-                if list.is_some_and(|list| !list.is_vacant()) {
+                if join.nodes.has_list(level, number) {
                     engine.review_list(join, number);
                 }
             });
@@ -56,7 +53,7 @@ impl Engine {
     /// Compares the rates of a list if that is due, and changes its mode if that clearly pays.
     fn review_list(&mut self, join: &mut Join, number: u32) {
         let level = join.last_level();
-        let list = join.updaters[level].lists.get_mut(number);
+        let list = join.nodes.list_mut(level, number);
         let pulled = list.is_pulled(list.queue.len());
         let is_due = pulled || (list.writes >= 4 && list.writes.is_power_of_two());
         if !is_due || list.entries.is_empty() {
@@ -68,12 +65,8 @@ impl Engine {
             list.since += (self.time.ticks - list.since) / 2;
         }
         let step = list.entries.len().div_ceil(SAMPLED_READERS);
-        let sample = join.updaters[level]
-            .lists
-            .get(number)
-            .entries
-            .iter()
-            .step_by(step);
+        let entries = &join.nodes.list(level, number).entries;
+        let sample = entries.iter().step_by(step);
         let rates: Vec<f64> = sample
             .map(|e| join.fills.get(e.fill))
             .map(|fill| rate(fill.reads, fill.opened, self.time.ticks))
@@ -90,8 +83,8 @@ impl Engine {
     /// if there are many.
     fn convert(&mut self, join: &mut Join, number: u32, pulled: bool) {
         let level = join.last_level();
-        join.converted += 1;
-        let list = join.updaters[level].lists.get_mut(number);
+        join.statistics.converted += 1;
+        let list = join.nodes.list_mut(level, number);
         let rows = self.count_rows(join.tables[level], &list.prefix);
         let is_small = list.entries.len().saturating_mul(rows) <= self.budget.left();
         if !is_small || !list.queue.is_empty() {
@@ -119,7 +112,7 @@ impl Engine {
             bind_leaf(join, fill, leaf, &mut binding);
             let sign = if pulled { -1 } else { 1 };
             self.apply_leaf(join, &mut run, &mut binding, sign);
-            join.take_unread(fill, level, leaf);
+            join.fills.take_unread(fill, level, leaf);
             let leaves = &mut join.fills.get_mut(fill).pulled;
             if pulled {
                 leaves.push(leaf);
@@ -159,14 +152,14 @@ impl Engine {
         now: u64,
     ) -> RowBuffer {
         let mut rows = RowBuffer::default();
-        if join.converted == 0
+        if join.statistics.converted == 0
             || join
                 .covering(range)
                 .is_some_and(|fill| join.fills.get(fill).pulled.is_empty())
         {
             return rows;
         }
-        for fill in join.status.overlapping(&range.lo, &range.hi) {
+        for fill in join.fills.status().overlapping(&range.lo, &range.hi) {
             if join.fills.get(fill).pulled.is_empty() {
                 continue;
             }
@@ -176,7 +169,7 @@ impl Engine {
                     .get(fill)
                     .pulled
                     .iter()
-                    .map(|leaf| join.leaves.get(*leaf).list);
+                    .map(|leaf| join.nodes.leaf(*leaf).list);
                 self.writes
                     .to_review
                     .extend(lists.map(|list| (join.id, list)));
@@ -207,12 +200,11 @@ pub(crate) fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding
     let (definition, level) = (&join.definition, join.last_level());
     let fill = join.fills.get(fill);
     binding.unpack(fill.fixed, &definition.slots, &fill.packed);
-    let leaf = join.leaves.get(leaf);
-    if leaf.context != NO_CONTEXT {
-        let context = join.contexts.get(leaf.context);
+    let leaf = join.nodes.leaf(leaf);
+    if let Some(context) = join.nodes.context(leaf) {
         binding.unpack(context.slots, &definition.slots, &context.packed);
     }
-    let list = join.updaters[level].lists.get(leaf.list);
+    let list = join.nodes.list(level, leaf.list);
     join.source(level)
         .pattern
         .bind_prefix(&list.prefix, list.elements, &definition.slots, binding);

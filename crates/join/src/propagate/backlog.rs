@@ -5,7 +5,6 @@
 //! 2. It is applied to all entries of a fill before the fill is read, or filling continues.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::rc::Rc;
 
 use crate::budget::Budget;
 use crate::engine::Engine;
@@ -51,12 +50,9 @@ impl Engine {
     pub(crate) fn enqueue(&mut self, join: &mut Join, level: usize, number: u32, event: Event) {
         let backlog = &mut self.writes.backlog;
         let sequence = backlog.begin_change();
-        let list = join.updaters[level].lists.get_mut(number);
-        if list.queue.is_empty() {
-            join.lists_with_backlog.push((level as u8, number));
+        if join.nodes.enqueue(level, number, event, sequence) {
             backlog.lists.push_back((join.id, level as u8, number));
         }
-        list.enqueue(Rc::new(event), sequence);
     }
 
     /// Applies queued changes to `rows_max` entries, then spends as much on each of: deferred reads, the state of
@@ -87,7 +83,7 @@ impl Engine {
     /// Applies the oldest queued change of a list to some entries. A list whose queue becomes empty leaves the backlog.
     fn process_list(&mut self, join: &mut Join, level: u8, number: u32) {
         self.apply_oldest(join, usize::from(level), number);
-        let list = join.updaters[usize::from(level)].lists.get(number);
+        let list = join.nodes.list(usize::from(level), number);
         if list.queue.is_empty() {
             self.remove_from_backlog(join, level, number);
         }
@@ -95,7 +91,7 @@ impl Engine {
 
     fn apply_oldest(&mut self, join: &mut Join, level: usize, number: u32) {
         let mut chunk = self.budget.left().min(1024);
-        let list = join.updaters[level].lists.get_mut(number);
+        let list = join.nodes.list_mut(level, number);
         if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
             chunk = (chunk / self.count_rows(join.tables[level], &list.prefix)).max(1);
         }
@@ -106,7 +102,7 @@ impl Engine {
             let pulled = list.pulled;
             self.apply_event(join, &entries, level, &event, pulled);
         }
-        let list = join.updaters[level].lists.get_mut(number);
+        let list = join.nodes.list_mut(level, number);
         if let Some(sequence) = list.retire() {
             self.writes.backlog.end_change(sequence);
         }
@@ -114,18 +110,14 @@ impl Engine {
 
     /// Removes a list with an empty queue from the backlog.
     fn remove_from_backlog(&mut self, join: &mut Join, level: u8, number: u32) {
-        join.lists_with_backlog.retain(|b| *b != (level, number));
+        join.nodes.remove_from_backlog(level, number);
         let lists = &mut self.writes.backlog.lists;
         lists.retain(|list| *list != (join.id, level, number));
-        let updaters = &mut join.updaters[usize::from(level)];
-        if updaters.lists.get(number).entries.is_empty() {
-            updaters.remove_list(number);
-        }
     }
 
     /// Applies the queued changes of a join's lists. Returns whether all queues are empty.
     pub(crate) fn finish_lists(&mut self, join: &mut Join) -> bool {
-        while let Some(&(level, number)) = join.lists_with_backlog.first() {
+        while let Some(&(level, number)) = join.nodes.backlog().first() {
             if self.budget.is_spent() {
                 return false;
             }
@@ -136,11 +128,11 @@ impl Engine {
 
     /// Applies all queued changes to the entries of one fill.
     pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
-        for (level, number) in join.lists_with_backlog.clone() {
+        for (level, number) in join.nodes.backlog().to_vec() {
             let level = usize::from(level);
-            let mut at = join.updaters[level].lists.get(number).first_stale_entry();
-            while at < join.updaters[level].lists.get(number).entries.len() {
-                let list = join.updaters[level].lists.get(number);
+            let mut at = join.nodes.list(level, number).first_stale_entry();
+            while at < join.nodes.list(level, number).entries.len() {
+                let list = join.nodes.list(level, number);
                 if list.entries[at].fill != fill || list.next_event(at) == list.queue.len() {
                     at += 1;
                     continue;
@@ -148,10 +140,10 @@ impl Engine {
                 let entry = list.entries[at];
                 let mut place = at;
                 for waiting in list.next_event(at)..list.queue.len() {
-                    let list = join.updaters[level].lists.get(number);
+                    let list = join.nodes.list(level, number);
                     let event = list.queue[waiting].event.clone();
                     let pulled = list.is_pulled(waiting);
-                    place = join.advance_entry(level, number, place, waiting);
+                    place = join.nodes.advance_entry(level, number, place, waiting);
                     self.apply_event(join, &[entry], level, &event, pulled);
                 }
                 // Another entry may have moved to this position. It is examined next, unless it was examined before.

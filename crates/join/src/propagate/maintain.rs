@@ -15,9 +15,8 @@ use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::engine::Engine;
 use crate::join::combine::{is_recomputed_later, key_matches};
-use crate::join::node::NO_CONTEXT;
 use crate::join::updater::{Change, Entry, Event};
-use crate::join::{Join, JoinId, TableId, pending_bytes};
+use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::JoinMode;
 use crate::operators::Combination;
 use crate::operators::output::{Effects, OutputChange};
@@ -87,9 +86,9 @@ impl Engine {
             return;
         }
         let mut found = std::mem::take(&mut self.writes.scratch.lists);
-        join.updaters[level].lists_for(key, &source.pattern, &join.definition.slots, |list| {
-            found.push(list)
-        });
+        let slots = &join.definition.slots;
+        join.nodes
+            .lists_for(level, key, &source.pattern, slots, |list| found.push(list));
         for &list in &found {
             self.fan_out(
                 join,
@@ -114,14 +113,14 @@ impl Engine {
                 return;
             }
         }
-        let list = join.updaters[seen.level].lists.get_mut(number);
+        let list = join.nodes.list_mut(seen.level, number);
         let len = list.entries.len();
         if list.queue.is_empty() && len <= self.budget.left() {
             self.budget.spend(len);
             // The effects of a change never add or remove entries of the same join.
             let entries = std::mem::take(&mut list.entries);
             self.apply_change(join, &entries, seen);
-            join.updaters[seen.level].lists.get_mut(number).entries = entries;
+            join.nodes.list_mut(seen.level, number).entries = entries;
             return;
         }
         let change = Change {
@@ -240,7 +239,7 @@ fn record_pending_row(
     if join.is_unread(seen.level, entry, seen.key) {
         return;
     }
-    let inner = join.inner.get(entry.node());
+    let inner = join.nodes.inner(entry.node());
     common.each.clear();
     common
         .each
@@ -254,22 +253,7 @@ fn record_pending_row(
         .each
         .pack(fresh, &join.definition.slots, &mut common.key);
     let is_added = seen.new.is_some();
-    let slot = (entry.node(), Box::from(&*common.key));
-    let bytes = pending_bytes(&slot.1);
-    let pending = &mut join.mark_unsettled(entry.fill).pending;
-    match pending.remove(&slot) {
-        Some(before) => {
-            debug_assert_ne!(
-                before, is_added,
-                "additions and removals of a row alternate"
-            );
-            join.heap_bytes -= bytes;
-        }
-        None => {
-            pending.insert(slot, is_added);
-            join.heap_bytes += bytes;
-        }
-    }
+    join.record_pending(entry.fill, entry.node(), &common.key, is_added);
 }
 
 /// The fast path: copies a row to many outputs whose keys have the same end.
@@ -286,7 +270,7 @@ fn copy_to_all(
             apply_to_one(join, *entry, seen, common, &mut effects);
             continue;
         }
-        let target = join.targets[entry.fill as usize];
+        let target = *join.fills.target(entry.fill);
         if common.suffix_elements != Some(target.elements) {
             write_suffix(join, target.elements, common);
         }
@@ -312,10 +296,10 @@ fn prefetch(join: &Join, entries: &[Entry]) {
     let group = |ahead: usize| {
         entries
             .get(ahead)
-            .and_then(|e| join.targets[e.fill as usize].group)
+            .and_then(|e| join.fills.target(e.fill).group)
     };
     if let Some(entry) = entries.get(32) {
-        larder_types::prefetch(&join.targets[entry.fill as usize]);
+        larder_types::prefetch(join.fills.target(entry.fill));
     }
     if let Some(group) = group(24) {
         join.output.rows.prefetch(group);
@@ -374,7 +358,7 @@ fn apply_to_one(
         return;
     }
     if entry.is_plain() && join.definition.shape.rank.is_none() {
-        let elements = join.targets[entry.fill as usize].elements;
+        let elements = join.fills.target(entry.fill).elements;
         if common.suffix_elements != Some(elements) {
             write_suffix(join, elements, common);
         }
@@ -414,9 +398,7 @@ fn write_key(join: &Join, entry: Entry, seen: &SourceChange<'_>, common: &mut Sh
     common
         .each
         .unpack(fill.fixed, &definition.slots, &fill.packed);
-    let context = join.leaves.get(entry.node()).context;
-    if context != NO_CONTEXT {
-        let context = join.contexts.get(context);
+    if let Some(context) = join.nodes.context(join.nodes.leaf(entry.node())) {
         common
             .each
             .unpack(context.slots, &definition.slots, &context.packed);

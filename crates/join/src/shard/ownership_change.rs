@@ -98,7 +98,7 @@ impl Engine {
                         .map(|(join, fill)| &join.fills.get(fill).range)
                         .collect()
                 };
-                for (_, list) in join.updaters[level].lists.iter() {
+                for (_, list) in join.nodes.lists(level) {
                     let of = KeyRange::prefix(&list.prefix);
                     let is_hit = (is_base && prefix_slot(&list.prefix).is_none_or(is_moved))
                         || removed

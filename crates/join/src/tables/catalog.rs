@@ -292,12 +292,12 @@ impl Engine {
         let infos = self.joins.live().map(|join| JoinInfo {
             name: join.name.clone(),
             definition: join.definition.text.clone(),
-            ranges: join.status.len(),
-            filled: join.filled,
-            evicted: join.evicted,
+            ranges: join.fills.len(),
+            filled: join.statistics.filled,
+            evicted: join.statistics.evicted,
             rows: join.output.rows.len(),
-            left_out: join.left_out.get(),
-            updaters: join.leaves.len() + join.inner.len(),
+            left_out: join.statistics.left_out.get(),
+            updaters: join.nodes.len(),
             memory_bytes: join.memory_bytes(),
         });
         infos.collect()

@@ -206,7 +206,7 @@ impl Join {
     }
 
     fn omit_row(&self, error: Error, first: &mut Option<Error>) -> Flow {
-        self.left_out.set(self.left_out.get() + 1);
+        self.statistics.count_left_out();
         first.get_or_insert(error);
         Flow::Continue(())
     }

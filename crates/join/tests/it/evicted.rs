@@ -431,6 +431,7 @@ fn run(seed: u64, sizes: &[usize], steps: usize) -> usize {
     let mut world = World::new(seed, sizes);
     for _ in 0..steps {
         world.step();
+        world.engine.check_invariants();
     }
     while !world.long_reads.is_empty() {
         world.continue_read(0);

@@ -89,8 +89,10 @@ impl World {
         }
         for _ in 0..steps {
             self.step();
+            self.engine.check_invariants();
         }
         self.check_all();
+        self.engine.check_invariants();
         while !self.long_reads.is_empty() {
             self.read_more();
         }

@@ -148,6 +148,7 @@ impl World {
                 59..=79 => self.deliver(1),
                 _ => self.check(),
             }
+            (self.cores.iter()).for_each(|core| core.engine.check_invariants());
         }
         for _ in 0..4 {
             self.check();

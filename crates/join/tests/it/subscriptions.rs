@@ -128,6 +128,7 @@ fn reported_changes_equal_the_differences_between_reads() {
                 _ => t.0.evict_all(),
             }
             reported += check(&mut t, &mut mirrors);
+            t.0.check_invariants();
         }
         assert!(reported > 50, "seed {seed}: {reported}");
         for mirror in mirrors {
