@@ -104,7 +104,7 @@ pub fn choose(
     };
     let is_exhaustive = problem.count() <= LAYOUTS_MAX;
     if is_exhaustive {
-        steps += try_all(&problem, &mut top) * problem.queries() as u64;
+        steps += try_all(&problem, false, &mut top) * problem.queries() as u64;
     } else {
         let starts = starts(&problem, constrained, options);
         for start in starts.into_iter().chain([known]) {

@@ -19,7 +19,6 @@
 //! | `larder`, `latency` | larder's own model: the work of the servers, and the latency of a client |
 //! | `problem` | the choice of subspaces as facility location: queries use the cheapest one, writes pay for all |
 //! | `descent`, `exhaustive`, `proof` | three solvers: local search, enumeration of all sets, branch and bound |
-//! | `disjoint` | the sets that the program of the thesis examines |
 //! | `candidates`, `heuristics` | candidate layouts; simple heuristics for comparison |
 //! | `choose` | all of these steps for one model |
 //! | `simplest` | the simplest configuration whose cost is close to the best |
@@ -40,7 +39,6 @@ mod choose;
 mod configuration;
 mod deployment;
 mod descent;
-mod disjoint;
 mod exhaustive;
 mod follow;
 mod heuristics;

@@ -91,6 +91,10 @@ impl Problem {
         &self.costs[at as usize * queries..][..queries]
     }
 
+    pub(super) fn attributes(&self, at: u32) -> AttributeSet {
+        self.attributes[at as usize]
+    }
+
     pub(super) fn upkeep(&self, at: u32) -> f64 {
         self.upkeep[at as usize]
     }

@@ -7,7 +7,7 @@ use super::candidates;
 use super::choose::{Choice, Options, Proof, choose, random_set};
 use super::configuration::{AttributeSet, Configuration, Layout};
 use super::deployment::Deployment;
-use super::disjoint;
+use super::exhaustive::{DISJOINT_ATTRIBUTES_MAX, try_all};
 use super::heuristics::{Heuristic, heuristic};
 use super::larder::LarderModel;
 use super::model::{CostModel, Prediction};
@@ -146,7 +146,7 @@ pub fn plan_disjoint_by_thesis(
             dimensions: attributes.zip(bits).collect(),
         }
     };
-    if attributes > disjoint::ATTRIBUTES_MAX {
+    if attributes > DISJOINT_ATTRIBUTES_MAX {
         let all: Vec<usize> = (0..workload.attributes.len()).collect();
         let mut lists = Vec::new();
         let longest = if attributes <= 16 { 3 } else { 2 };
@@ -154,9 +154,10 @@ pub fn plan_disjoint_by_thesis(
         let layouts = lists.into_iter().map(layout).collect();
         return plan_by_thesis(workload, constants, layouts, options);
     }
-    let problem = Problem::new(&model, disjoint::lists(attributes, layout));
+    let lists = (1..1 << attributes).map(|list| layout(AttributeSet(list)));
+    let problem = Problem::new(&model, lists);
     let mut top = Top::new(options.top);
-    let sets = disjoint::try_disjoint(&problem, attributes, &mut top);
+    let sets = try_all(&problem, true, &mut top);
     let best: Vec<(f64, Vec<u32>)> = top
         .best()
         .map(|(cost, open)| (cost, open.clone()))
