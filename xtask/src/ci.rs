@@ -24,7 +24,7 @@ pub fn run() -> Result<(), String> {
     // One build for all tests and for the Python package, so that no dependency is compiled twice with different features.
     step(
         "build",
-        "cargo build --workspace --lib --bins --tests --locked --quiet",
+        "cargo build --workspace --lib --bins --tests --bench counts --locked --quiet",
     )?;
     test()?;
     python()?;
@@ -117,7 +117,7 @@ fn step_with(name: &str, line: &str, variables: &[(&str, &OsStr)]) -> Result<(),
 }
 
 /// Returns a command at the root of the workspace, from a command line without quotes.
-fn command(line: &str) -> Command {
+pub fn command(line: &str) -> Command {
     let mut words = line.split(' ');
     let mut command = Command::new(words.next().expect("split gives at least one word"));
     command.args(words).current_dir(tree::root());
@@ -125,7 +125,7 @@ fn command(line: &str) -> Command {
 }
 
 /// Runs a command and prints its duration. `read` reads its standard output, if that is piped.
-fn timed(
+pub fn timed(
     name: &str,
     command: &mut Command,
     read: impl FnOnce(ChildStdout) -> Result<(), String>,

@@ -1,10 +1,11 @@
 //! The project's tasks, as `cargo xtask <task>`: checks of a change, and generated files.
 //!
-//! `ci` lists the checks in order, `tidy` contains those that no compiler does, `generate` writes the reference pages,
-//! and `fuzz` runs the decoders under libFuzzer.
+//! `ci` lists the checks in order, `tidy` contains those that no compiler does, `counts` compares instruction counts,
+//! `generate` writes the reference pages, and `fuzz` runs the decoders under libFuzzer.
 
 mod affected;
 mod ci;
+mod counts;
 mod fuzz;
 mod generate;
 mod tidy;
@@ -19,6 +20,7 @@ cargo xtask <task>
   test [BASE]   tidy, lints and tests of the crates that the changes since BASE affect (default: since origin/main)
   tidy          check rules that no compiler checks: valid links in documents, dependencies of crates
   prose [AREA]  count the sentences that are not plain English per area, or list those of AREA; --record stores the counts
+  counts        compare the instruction counts of hot paths with bench/counts.toml; --record WHY accepts them
   gen           write docs/reference from the tables in larder-protocol
   fuzz [SECS]   fuzz every decoder for SECS seconds each (60); needs nightly Rust and cargo-fuzz
 ";
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         ["prose"] => tidy::prose::list(None),
         ["prose", "--record"] => tidy::prose::record(),
         ["prose", area] => tidy::prose::list(Some(area)),
+        ["counts"] => counts::check(),
+        ["counts", "--record", reason] => counts::record(reason),
         ["gen"] => generate::write(),
         ["fuzz"] => fuzz::run("60"),
         ["fuzz", seconds] => fuzz::run(seconds),

@@ -6,6 +6,8 @@
 //!                                                └── server, swap_latency: the requests, and the report
 //! ```
 //!
+//! The bench `counts` counts instructions of hot paths; `cargo xtask counts` compares them with the recorded ones.
+//!
 //! Read `server` first, then `load`. `twip` and `karma` drive the join engine in process, `twip` over the graph of
 //! `twip_graph`; `twip_bars` runs both and compares their results with the targets. `validate` judges traces in memory.
 //! `net` drives servers over loopback: larder, Redis, memcached and PostgreSQL.
