@@ -7,13 +7,16 @@ use crate::{ci, tidy, tree};
 
 /// Paths outside the crates that tests read, and the crates whose tests read them.
 const READ_BY_TESTS: [(&str, &[&str]); 4] = [
-    ("docs/", &["larder-server", "larder-cli", "xtask"]),
+    (
+        "docs/",
+        &["larder-server", "larder-cli", "larder-bg", "xtask"],
+    ),
     (
         "testdata/",
         &["larder-server", "larder-cli", "larder-batch"],
     ),
     ("examples/", &["larder-cli"]),
-    ("README.md", &["larder-cli"]),
+    ("README.md", &["larder-cli", "larder-bg"]),
 ];
 
 /// Files that affect all crates.
@@ -210,6 +213,6 @@ mod tests {
 
     #[test]
     fn a_change_of_a_page_affects_the_crates_whose_tests_read_it() {
-        assert_eq!(of(&["README.md"]), ["larder-cli"]);
+        assert_eq!(of(&["README.md"]), ["larder-bg", "larder-cli"]);
     }
 }

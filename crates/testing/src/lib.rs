@@ -20,6 +20,7 @@ pub mod browser;
 pub mod certificates;
 pub mod etcd;
 pub mod hdfs;
+pub mod pages;
 mod port;
 pub mod postgres;
 mod process;

@@ -41,6 +41,12 @@ impl Larder {
         server.resp_addr().to_string()
     }
 
+    /// Returns the ports of Redis clients and of HTTP.
+    pub fn ports(&self) -> (u16, u16) {
+        let server = self.server.as_ref().expect("it runs");
+        (server.resp_addr().port(), server.http_addr().port())
+    }
+
     fn options(&self, connections: usize) -> Options {
         Options {
             address: Some(self.address()),

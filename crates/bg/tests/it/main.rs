@@ -17,6 +17,7 @@ mod measure;
 mod mixes;
 mod mongodb;
 mod notes;
+mod pages;
 mod population;
 mod postgres;
 mod rate;

@@ -1,49 +1,8 @@
 //! `larder build`: the records built from rows, and the errors of invalid input.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::support::{run_failing, run_ok, show, text};
-
-/// Returns the commands and their output from the section with this heading in the guide on stores.
-fn guide_example(heading: &str) -> String {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/stores.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let section = &guide[guide.find(heading).expect("the section is there")..];
-    section.split("```").nth(1).unwrap().trim().to_owned()
-}
-
-#[test]
-fn the_guides_example_of_collected_values_matches_the_output() {
-    let example = guide_example("### Several values for one key");
-    let folder = tempfile::tempdir().unwrap();
-    let mut lines = example.lines().peekable();
-    let mut checked = 0;
-    while let Some(line) = lines.next() {
-        let command = line.strip_prefix("$ ").expect("a command");
-        let mut shown = Vec::new();
-        while let Some(line) = lines.next_if(|line| !line.starts_with("$ ")) {
-            shown.push(line);
-        }
-        if let Some(file) = command.strip_prefix("cat ") {
-            std::fs::write(folder.path().join(file), shown.join("\n") + "\n").unwrap();
-            continue;
-        }
-        let larder = env!("CARGO_BIN_EXE_larder");
-        let script = command.replacen("larder ", &format!("{larder} "), 1);
-        let output = Command::new("sh")
-            .args(["-c", &script])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", show(&output));
-        if !shown.is_empty() {
-            assert_eq!(text(&output.stdout).trim_end(), shown.join("\n"));
-            checked += 1;
-        }
-    }
-    assert_eq!(checked, 3);
-}
+use crate::support::{run_failing, run_ok, show};
 
 /// A folder with an input file, and `larder build` of that file with a test's arguments.
 struct Build {

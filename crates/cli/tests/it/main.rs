@@ -19,6 +19,7 @@ mod inputs;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;
+mod pages;
 #[path = "../../../remote/tests/it/pipe.rs"]
 mod pipe;
 mod progress;

@@ -1,8 +1,7 @@
-//! The examples of the guides and of the reference: the server must return the documented output.
-
-use std::path::Path;
+//! The examples of ARCHITECTURE.md and of the reference: the server must return the documented output.
 
 use larder_protocol::resp::client::Reply;
+use larder_testing::pages;
 
 use crate::resp::{Client, request};
 use crate::support::TestServer;
@@ -10,12 +9,9 @@ use crate::wire;
 
 const PROMPT: &str = "$ redis-cli -p 7379 ";
 
-/// Returns the fenced blocks with commands in a page, given by its path relative to `docs`.
+/// Returns the fenced blocks with commands in a page, given by its path in the repository.
 fn examples(page: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs")
-        .join(page);
-    let text = std::fs::read_to_string(path).expect("the page");
+    let text = pages::read(page);
     let blocks = text.split("```\n");
     let shows = |block: &&str| block.starts_with(PROMPT);
     blocks.filter(shows).map(str::to_owned).collect()
@@ -70,34 +66,15 @@ fn check_example(client: &mut Client, page: &str, block: &str) {
         ));
         let answer = format_reply(&wire::reply(&mut client.stream).expect("a reply"));
         assert!(
-            matches_lines(&answer, expected.trim_end()),
+            pages::matches(&answer, expected),
             "{page}: {command}\nshows\n{expected}and it is\n{answer}"
         );
     }
 }
 
-/// Returns whether the lines of an answer match the expected ones.
-fn matches_lines(answer: &str, expected: &str) -> bool {
-    let (answer, expected) = (format!("{answer}\n"), format!("{expected}\n"));
-    let mut pieces = expected.split("...\n");
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = answer.strip_prefix(first) else {
-        return false;
-    };
-    let mut is_open = false;
-    for piece in pieces {
-        let Some(at) = rest.find(piece) else {
-            return false;
-        };
-        rest = &rest[at + piece.len()..];
-        is_open = piece.is_empty();
-    }
-    is_open || rest.is_empty()
-}
-
 #[test]
 fn the_walkthrough_of_one_post_matches_a_server() {
-    let page = "../ARCHITECTURE.md";
+    let page = "ARCHITECTURE.md";
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     let blocks = examples(page);
@@ -108,51 +85,24 @@ fn the_walkthrough_of_one_post_matches_a_server() {
 }
 
 #[test]
-fn the_spaces_tutorial_matches_a_server() {
-    let page = "guide/spaces.md";
-    for threads in [1, 2] {
-        let server = TestServer::with(|config| config.server.threads = threads);
-        let mut client = Client::connect(&server);
-        let blocks = examples(page);
-        assert_eq!(blocks.len(), 4);
-        for block in blocks {
-            check_example(&mut client, page, &block);
-        }
+fn examples_in_the_reference_match_a_server() {
+    let page = "docs/reference/commands.md";
+    // The examples are independent of one another.
+    for example in examples(page) {
+        let server = TestServer::start();
+        check_example(&mut Client::connect(&server), page, &example);
     }
 }
 
 #[test]
-fn shown_replies_may_omit_lines_but_not_change_them() {
-    assert!(matches_lines("a\nb\nc", "a\nb\nc"));
-    assert!(matches_lines("a\nb\nc", "...\nb\n..."));
-    assert!(matches_lines("a\nb\nc", "a\n...\nc"));
-    assert!(!matches_lines("a\nb\nc", "a\nb"));
-    assert!(!matches_lines("a\nb\nc", "...\nb"));
-    assert!(!matches_lines("a\nb\nc", "...\nd\n..."));
-}
-
-#[test]
-fn examples_in_the_guide_and_the_reference_match_a_server() {
-    let mut run = String::new();
-    for page in [
-        "guide/joins.md",
-        "guide/objects.md",
-        "guide/redis-clients.md",
-        "reference/commands.md",
-    ] {
-        let examples = examples(page);
-        assert!(!examples.is_empty(), "{page}");
-        // A guide is one session from top to bottom. Examples of the reference are independent of one another.
-        let mut server = TestServer::start();
-        for example in examples {
-            if page.starts_with("reference") {
-                server = TestServer::start();
-            }
-            let mut client = Client::connect(&server);
-            check_example(&mut client, page, &example);
-            run.push_str(&example);
-        }
-    }
+fn examples_show_all_parts_of_a_join() {
+    let guide = pages::read("docs/guide/joins.md");
+    let commands = guide.lines().filter(|line| line.starts_with(PROMPT));
+    let examples = examples("docs/reference/commands.md");
+    let run = commands
+        .map(str::to_owned)
+        .chain(examples)
+        .collect::<String>();
     for word in [
         "check ",
         "copy ",
