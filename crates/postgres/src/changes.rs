@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use larder_types::KeyRange;
+
 use crate::mapping::{Mapping, Misfit};
 use crate::pgoutput::{Cell, Message, Old, Relation};
-use crate::range::Range;
 
 /// A change of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub enum Change {
     },
     /// Rows of this range changed in a way that cannot be expressed as a change.
     Forget {
-        range: Range,
+        range: KeyRange,
     },
 }
 
@@ -56,17 +57,12 @@ impl Patch {
 
 impl Change {
     /// Returns the keys that the change concerns.
-    pub fn range(&self) -> Range {
+    pub fn range(&self) -> KeyRange {
         match self {
             Change::Put { key, .. } | Change::Patch { key, .. } | Change::Remove { key } => {
-                let mut hi = key.clone();
-                hi.push(0);
-                Range {
-                    lo: key.clone(),
-                    hi,
-                }
+                KeyRange::point(key)
             }
-            Change::Clear { prefix } => Range::prefix(prefix),
+            Change::Clear { prefix } => KeyRange::prefix(prefix),
             Change::Forget { range } => range.clone(),
         }
     }
@@ -277,7 +273,7 @@ impl MappedRelation {
     /// it.
     fn invalidate(&self) -> Change {
         Change::Forget {
-            range: Range::prefix(&self.mapping.prefix),
+            range: KeyRange::prefix(&self.mapping.prefix),
         }
     }
 

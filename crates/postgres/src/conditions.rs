@@ -4,17 +4,18 @@
 //!    bound that SQL cannot express is therefore omitted.
 //! 2. Leading slots that the range determines become equalities on columns, which any index on these columns supports.
 
+use larder_types::key_range::{KeyRange, common_prefix};
+
 use crate::mapping::{Mapping, Part, Slot, SlotKind};
-use crate::range::Range;
 use crate::sql::{identifier, literal};
 
 impl Mapping {
     /// Returns the `WHERE` clause of a range, empty for all rows. `None` if the range cannot contain rows.
-    pub fn conditions(&self, range: &Range) -> Option<String> {
-        if range.lo >= range.hi {
+    pub fn conditions(&self, range: &KeyRange) -> Option<String> {
+        if range.is_empty() {
             return None;
         }
-        let (common, is_point) = range.common();
+        let (common, is_point) = common_prefix(&range.lo, &range.hi);
         let mut conditions: Vec<String> = Vec::new();
         let mut at = 0;
         for part in &self.parts {
@@ -169,7 +170,7 @@ mod tests {
     use crate::mapping::tests::{posts, text};
 
     fn conditions(lo: &str, hi: &str) -> Option<String> {
-        posts().conditions(&Range::new(lo.as_bytes(), hi.as_bytes()))
+        posts().conditions(&KeyRange::new(lo.as_bytes(), hi.as_bytes()))
     }
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
             time in prop_oneof![0u64..200, 0u64..10_000_000_000],
         ) {
             let posts = posts();
-            let range = Range::new(lo.as_bytes(), hi.as_bytes());
+            let range = KeyRange::new(lo.as_bytes(), hi.as_bytes());
             let key = posts.key_of(&[text(&author), text(&time.to_string())]).unwrap();
             if range.contains(&key) {
                 let conditions = posts.conditions(&range);
@@ -254,7 +255,7 @@ mod tests {
             let key = posts.key_of(&[text(&author), text(&time.to_string())]).unwrap();
             let mut near = key[..cut.min(key.len())].to_vec();
             near.extend_from_slice(last.as_bytes());
-            let range = if near <= key { Range::new(&near, b"post}") } else { Range::new(b"post|", &near) };
+            let range = if near <= key { KeyRange::new(&near, b"post}") } else { KeyRange::new(b"post|", &near) };
             prop_assert!(range.contains(&key));
             prop_assert!(posts.conditions(&range).is_some_and(|c| holds(&c, &author, time)));
         }

@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use larder_types::KeyRange;
+
 use crate::changes::Change;
 use crate::connect::{Address, Pool};
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::merge::Row;
-use crate::range::Range;
 use crate::session::{End, Session};
 use crate::snapshot::Lsn;
 use crate::sql::Write;
@@ -62,7 +63,7 @@ pub enum Event {
     /// Supply all rows of these ranges to the core that requested them, then notify `done`.
     Supply {
         core: usize,
-        ranges: Vec<Range>,
+        ranges: Vec<KeyRange>,
         rows: Vec<Row>,
         done: Vec<Reply<()>>,
     },
@@ -78,7 +79,7 @@ pub enum Event {
         done: Reply<Written>,
     },
     /// Discard these ranges, because their rows may be outdated.
-    Forget { ranges: Vec<Range> },
+    Forget { ranges: Vec<KeyRange> },
 }
 
 pub type Sink = Box<dyn Fn(Event) + Send>;
@@ -86,7 +87,7 @@ pub type Sink = Box<dyn Fn(Event) + Send>;
 pub(crate) enum Request {
     Load {
         core: usize,
-        ranges: Vec<Range>,
+        ranges: Vec<KeyRange>,
         done: Reply<()>,
     },
     Write {
@@ -154,7 +155,7 @@ impl Database {
     ///
     /// # Errors
     /// The reason why they were not supplied.
-    pub async fn load(&self, core: usize, ranges: Vec<Range>) -> Result<(), Error> {
+    pub async fn load(&self, core: usize, ranges: Vec<KeyRange>) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
         let request = Request::Load { core, ranges, done };
         self.submit(request, answer).await
@@ -341,7 +342,7 @@ impl Driver {
         self.resume_point = None;
         Stats::add(&self.stats.forgotten, 1);
         let mappings = self.options.mappings.iter();
-        let ranges = mappings.map(|mapping| Range::prefix(&mapping.prefix));
+        let ranges = mappings.map(|mapping| KeyRange::prefix(&mapping.prefix));
         (self.sink)(Event::Forget {
             ranges: ranges.collect(),
         });

@@ -30,7 +30,6 @@ mod merge;
 #[cfg(test)]
 mod merge_tests;
 pub mod pgoutput;
-mod range;
 mod relay;
 mod session;
 mod slot;
@@ -46,7 +45,6 @@ pub use connect::Address;
 pub use database::{Database, Event, Options, Reply, Sink};
 pub use error::Error;
 pub use mapping::{Mapping, Misfit, SlotKind, ValueKind};
-pub use range::Range;
 pub use snapshot::show_lsn;
 pub use sql::{When, Write};
 pub use stats::{Credit, GAUGES, Stats};

@@ -20,8 +20,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use larder_types::KeyRange;
+
 use crate::changes::Change;
-use crate::range::Range;
 use crate::snapshot::{Lsn, Snapshot};
 
 /// A row's key and value.
@@ -45,7 +46,7 @@ pub enum MergeOutput {
     Supply {
         load: LoadId,
         core: usize,
-        ranges: Vec<Range>,
+        ranges: Vec<KeyRange>,
         rows: Vec<Row>,
     },
     /// Load again: a change in the ranges could not be applied, or the snapshot was too old.
@@ -57,7 +58,7 @@ pub enum MergeOutput {
 struct Load {
     /// The core that requested the load and is supplied.
     core: usize,
-    ranges: Vec<Range>,
+    ranges: Vec<KeyRange>,
     /// Number of transactions that had started in the stream when the load started.
     began: u64,
     /// The changes received since, with their transactions.
@@ -102,7 +103,7 @@ impl Merge {
     }
 
     /// Starts a load. Its snapshot must be taken afterwards.
-    pub fn begin_load(&mut self, core: usize, ranges: Vec<Range>) -> LoadId {
+    pub fn begin_load(&mut self, core: usize, ranges: Vec<KeyRange>) -> LoadId {
         self.next += 1;
         let load = Load {
             core,
@@ -117,7 +118,7 @@ impl Merge {
     }
 
     /// Returns a load in progress that covers all these ranges.
-    pub fn find_covering_load(&self, core: usize, ranges: &[Range]) -> Option<LoadId> {
+    pub fn find_covering_load(&self, core: usize, ranges: &[KeyRange]) -> Option<LoadId> {
         let covers = |load: &Load| {
             let is_in = |range| load.ranges.iter().any(|other| other.covers(range));
             load.core == core && ranges.iter().all(is_in)
@@ -126,12 +127,12 @@ impl Merge {
         found.map(|(id, _)| *id)
     }
 
-    pub fn ranges_of(&self, load: LoadId) -> &[Range] {
+    pub fn ranges_of(&self, load: LoadId) -> &[KeyRange] {
         self.loads.get(&load).map_or(&[], |load| &load.ranges)
     }
 
     /// Returns the loads in progress that overlap a range.
-    pub fn loads_of(&self, range: &Range) -> Vec<LoadId> {
+    pub fn loads_of(&self, range: &KeyRange) -> Vec<LoadId> {
         let loads = self.loads.iter();
         let overlapping =
             loads.filter(|(_, load)| load.ranges.iter().any(|other| other.overlaps(range)));
@@ -219,7 +220,7 @@ impl Merge {
     }
 
     /// Repeats the loads that overlap a range, because its rows changed in a way that the stream does not express.
-    pub fn invalidate(&mut self, range: &Range) {
+    pub fn invalidate(&mut self, range: &KeyRange) {
         let is_invalidated = |load: &Load| load.ranges.iter().any(|other| other.overlaps(range));
         // A load in progress is repeated after its rows have arrived.
         for load in self.loads.values_mut() {

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use larder_types::KeyRange;
+
 use crate::changes::Change;
 use crate::merge::{LoadId, Loaded, Merge, MergeOutput, Row};
-use crate::range::Range;
 use crate::snapshot::{Lsn, Snapshot};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -28,12 +29,12 @@ struct World {
     /// Number of commits that the stream has sent.
     streamed: usize,
     merge: Merge,
-    here: Vec<Range>,
+    here: Vec<KeyRange>,
     rows: Rows,
     /// Started loads, and loads whose rows are in transit.
-    started_loads: Vec<(LoadId, Range)>,
-    in_flight: Vec<(LoadId, Range, Loaded)>,
-    ranges: BTreeMap<LoadId, Range>,
+    started_loads: Vec<(LoadId, KeyRange)>,
+    in_flight: Vec<(LoadId, KeyRange, Loaded)>,
+    ranges: BTreeMap<LoadId, KeyRange>,
     supplied: usize,
     retried: usize,
     wait: Option<(u64, u32)>,
@@ -116,7 +117,7 @@ impl World {
     }
 
     fn begin(&mut self, from: u8, to: u8) {
-        let range = Range::new(&key(from), &[key(to), b"~".to_vec()].concat());
+        let range = KeyRange::new(&key(from), &[key(to), b"~".to_vec()].concat());
         let load = self.merge.begin_load(0, vec![range.clone()]);
         self.ranges.insert(load, range.clone());
         self.started_loads.push((load, range));

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use postgres_protocol::escape::{escape_identifier, escape_literal};
 use serde_json::value::RawValue;
 
+use larder_types::KeyRange;
+
 use crate::array;
 use crate::mapping::{Mapping, Value, ValueKind};
-use crate::range::Range;
 
 pub fn identifier(name: &str) -> String {
     escape_identifier(name)
@@ -70,7 +71,7 @@ impl Mapping {
     }
 
     /// Returns the statement that selects the rows of a range, and perhaps more; `None` if there can be none.
-    pub fn select(&self, range: &Range, rows_max: u64) -> Option<String> {
+    pub fn select(&self, range: &KeyRange, rows_max: u64) -> Option<String> {
         let columns: Vec<String> = self.columns().map(identifier).collect();
         Some(format!(
             // Changes of tables that inherit from this one are sent as changes of those tables.

@@ -8,13 +8,14 @@ use futures::StreamExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 
+use larder_types::KeyRange;
+
 use crate::catalog::Versions;
 use crate::connect::Pool;
 use crate::error::{Error, describe_error};
 use crate::mapping::Mapping;
 use crate::merge::{Loaded, Row};
 use crate::pgoutput::Cell;
-use crate::range::Range;
 use crate::snapshot::{Lsn, Snapshot, parse_lsn};
 use crate::sql::{LOAD_BEGIN, LOAD_END, Write};
 
@@ -37,7 +38,7 @@ pub struct CommittedWrite {
 /// Loads ranges, each with the mapping and the OID of its table.
 pub async fn load(
     pool: &Pool,
-    ranges: Vec<(Range, Arc<Mapping>, u32)>,
+    ranges: Vec<(KeyRange, Arc<Mapping>, u32)>,
     rows_max: u64,
 ) -> Result<Loaded, Error> {
     let mut sql = LOAD_BEGIN.to_owned();
@@ -66,7 +67,7 @@ pub async fn load(
 async fn read(
     client: &tokio_postgres::Client,
     sql: &str,
-    selected: &[(&Range, &Arc<Mapping>, u32)],
+    selected: &[(&KeyRange, &Arc<Mapping>, u32)],
     rows_max: u64,
 ) -> Result<Loaded, Error> {
     let failed = |error: tokio_postgres::Error| {

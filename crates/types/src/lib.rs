@@ -11,6 +11,7 @@ mod fetch;
 pub mod figures;
 mod hash;
 mod integer;
+pub mod key_range;
 mod names;
 mod object_row;
 mod random;
@@ -26,6 +27,7 @@ pub use date::civil_date;
 pub use fetch::{fetch, prefetch};
 pub use hash::key_hash;
 pub use integer::integer;
+pub use key_range::KeyRange;
 pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use object_row::{
     CLIENT_KEY_BYTES_MAX, NAMELESS, OBJECT_MARK, PLAIN_TEXT, is_plain, object_key, object_row,

@@ -21,7 +21,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("journal", &["types"]),
     ("cluster", &["types"]),
     ("protocol", &["types"]),
-    ("postgres", &["protocol"]),
+    ("postgres", &["types", "protocol"]),
     ("remote", &["types"]),
     ("ingest", &["types", "remote"]),
     ("python", &["types", "batch", "remote", "ingest"]),

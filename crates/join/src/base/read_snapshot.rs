@@ -242,7 +242,7 @@ impl ReadSnapshots {
     pub fn has_unread_in(&self, range: &KeyRange) -> bool {
         self.0.iter().filter_map(Weak::upgrade).any(|snapshot| {
             let state = snapshot.state();
-            !state.is_lost && state.unread.overlaps(&range.lo, &range.hi)
+            !state.is_lost && state.unread.overlaps(range)
         })
     }
 

@@ -4,11 +4,12 @@
 
 use std::time::{Duration, Instant};
 
+use larder_types::KeyRange;
+
 use super::{Session, WorkOutcome};
 use crate::changes::Altered;
 use crate::database::Event;
 use crate::error::Error;
-use crate::range::Range;
 use crate::snapshot::Snapshot;
 use crate::verify::{Verified, VerifiedTable, verify};
 use crate::work;
@@ -52,7 +53,7 @@ impl Session {
         }
         // No transaction could write to these tables during the change.
         let changed = self.verified.changed_since(&before);
-        let changed: Vec<Range> = changed.map(|m| Range::prefix(&m.prefix)).collect();
+        let changed: Vec<KeyRange> = changed.map(|m| KeyRange::prefix(&m.prefix)).collect();
         self.changed.extend(changed);
         self.report_tables();
         Ok(())
@@ -91,7 +92,7 @@ impl Session {
             let fault = format!("the table {} was altered: {why}", mapping.shown());
             self.verified.tables[at].fault = Some(fault);
             self.exclude(at);
-            self.changed.push(Range::prefix(&mapping.prefix));
+            self.changed.push(KeyRange::prefix(&mapping.prefix));
         }
         self.report_tables();
         self.verify_again();
@@ -102,7 +103,7 @@ impl Session {
         let VerifiedTable { mapping, fault, .. } = &self.verified.tables[at];
         let error = Error::Setup(fault.clone().unwrap_or_default());
         self.translator.exclude(&mapping.name);
-        for load in self.merge.loads_of(&Range::prefix(&mapping.prefix)) {
+        for load in self.merge.loads_of(&KeyRange::prefix(&mapping.prefix)) {
             self.merge.forget_load(load);
             for done in self.loads.remove(&load).unwrap_or_default() {
                 // The reader may have stopped waiting.
@@ -119,7 +120,7 @@ impl Session {
     }
 
     /// Discards a range whose rows may have changed without notification.
-    pub(super) fn forget(&mut self, range: Range, sink: &dyn Fn(Event)) {
+    pub(super) fn forget(&mut self, range: KeyRange, sink: &dyn Fn(Event)) {
         self.merge.invalidate(&range);
         sink(Event::Forget {
             ranges: vec![range],

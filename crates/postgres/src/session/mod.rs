@@ -16,6 +16,8 @@ use futures::{FutureExt, StreamExt};
 use pgwire_replication::{Lsn as WireLsn, PgWireError, ReplicationClient, ReplicationEvent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use larder_types::KeyRange;
+
 use crate::changes::{Change, Translator};
 use crate::connect::Pool;
 use crate::database::{Event, Options, Reply, Request, ResumePoint};
@@ -23,7 +25,6 @@ use crate::error::{Error, replication_failed};
 use crate::mapping::{Mapping, Misfit};
 use crate::merge::{LoadId, Loaded, Merge, MergeOutput};
 use crate::pgoutput;
-use crate::range::Range;
 use crate::snapshot::Lsn;
 use crate::stats::{Credit, Stats};
 use crate::verify::{Verified, verify};
@@ -71,7 +72,7 @@ pub struct Session {
     stats: Arc<Stats>,
     verified: Verified,
     /// Tables whose rows may have changed without notification by the stream, and that must be discarded.
-    changed: Vec<Range>,
+    changed: Vec<KeyRange>,
     client: ReplicationClient,
     system: (String, u32),
     is_resumed: bool,
@@ -134,7 +135,7 @@ impl Session {
         let changed = before.as_ref().filter(|_| is_resumed).map(|before| {
             let changed = verified.changed_since(before);
             changed
-                .map(|mapping| Range::prefix(&mapping.prefix))
+                .map(|mapping| KeyRange::prefix(&mapping.prefix))
                 .collect()
         });
         Ok(Session {

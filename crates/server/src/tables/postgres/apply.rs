@@ -1,7 +1,7 @@
 //! Applies loaded rows and changes from PostgreSQL to the engine.
 
 use larder_join::{Engine, KeyRange};
-use larder_postgres::{Change, Range};
+use larder_postgres::Change;
 
 use super::super::{Gate, Tables};
 use super::distribute::PostgresUpdate;
@@ -36,7 +36,7 @@ impl Tables {
             }
             PostgresUpdate::Forget { number, ranges } => {
                 for range in &*ranges {
-                    engine.discard_supplied(&KeyRange::new(&range.lo, &range.hi));
+                    engine.discard_supplied(range);
                 }
                 progress.applied_number.set(number);
             }
@@ -55,22 +55,20 @@ impl Tables {
     }
 }
 
-fn supply(engine: &mut Engine, ranges: &[Range], mut rows: Vec<(Vec<u8>, Vec<u8>)>) {
+fn supply(engine: &mut Engine, ranges: &[KeyRange], mut rows: Vec<(Vec<u8>, Vec<u8>)>) {
     rows.sort_unstable();
     for range in ranges {
-        let from = rows.partition_point(|(key, _)| *key < range.lo);
-        let to = rows.partition_point(|(key, _)| *key < range.hi);
+        let from = rows.partition_point(|(key, _)| **key < *range.lo);
+        let to = rows.partition_point(|(key, _)| **key < *range.hi);
         let mut inside = rows[from..to.max(from)].iter().cloned();
-        let range = KeyRange::new(&range.lo, &range.hi);
-        engine.supply(&range, &mut inside);
+        engine.supply(range, &mut inside);
     }
 }
 
 /// Applies one change; rows that are not in memory are ignored. Returns the change that outputs wait for.
 fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
     let forget = |engine: &mut Engine| {
-        let range = change.range();
-        engine.discard_supplied(&KeyRange::new(&range.lo, &range.hi));
+        engine.discard_supplied(&change.range());
     };
     let written = match change {
         Change::Put { key, value } => engine.put(key, value, now),

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use larder_postgres::{Change, Credit, Event, Range, Reply, Sink, Written};
+use larder_join::KeyRange;
+use larder_postgres::{Change, Credit, Event, Reply, Sink, Written};
 
 use super::super::{CoreMessage, TablesHandle};
 
@@ -14,7 +15,7 @@ type Row = (Vec<u8>, Vec<u8>);
 pub enum PostgresUpdate {
     /// All rows of ranges that this core requested. `done` notifies the waiting reads.
     Supply {
-        ranges: Vec<Range>,
+        ranges: Vec<KeyRange>,
         rows: Vec<Row>,
         done: Vec<Reply<()>>,
     },
@@ -24,7 +25,10 @@ pub enum PostgresUpdate {
         changes: Arc<AtomicChanges>,
     },
     /// Sent to all cores.
-    Forget { number: u64, ranges: Arc<[Range]> },
+    Forget {
+        number: u64,
+        ranges: Arc<[KeyRange]>,
+    },
     /// Sent to all cores: drop it when outputs reflect all earlier updates.
     WriteReplicated(Arc<ReplicatedWrite>),
 }

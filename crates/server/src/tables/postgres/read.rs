@@ -1,7 +1,6 @@
 //! A read that needs rows that are not in memory: it waits until they are loaded, and is executed again.
 
 use larder_join::{KeyRange, Needs};
-use larder_postgres::Range;
 use larder_protocol::errors::Code;
 
 use super::{Postgres, refusal};
@@ -44,9 +43,10 @@ impl RangeLoad {
             let message = "rows of PostgreSQL or of another node have not arrived yet";
             return Err((Code::Io, message.to_owned()));
         };
-        let ranges = self.ranges.iter();
-        let ranges = ranges.map(|range| Range::new(&range.lo, &range.hi));
-        let loaded = postgres.database.load(tables.index, ranges.collect()).await;
+        let loaded = postgres
+            .database
+            .load(tables.index, self.ranges.clone())
+            .await;
         loaded.map_err(refusal)
     }
 }
