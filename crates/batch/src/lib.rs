@@ -24,7 +24,6 @@ pub mod delta;
 pub mod diff;
 mod digest;
 mod error;
-mod fault;
 pub mod manifest;
 pub mod profile;
 pub mod segment;
@@ -39,7 +38,6 @@ pub use build::{
 pub use built::Built;
 pub use digest::{DigestKind, SegmentDigest};
 pub use error::Error;
-pub use fault::fault_point;
 pub use manifest::{Layer, Manifest, SegmentEntry};
 pub use profile::Profile;
 pub use segment::Compression;

@@ -71,7 +71,7 @@ impl Turns {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             active.0.last_ms.store(self.now_ms(), Relaxed);
-            larder_batch::fault_point("core.turn");
+            larder_types::fault_point("core.turn");
             tick.tick().await;
         }
     }

@@ -1,12 +1,14 @@
 //! Common types of all other crates: names, ids, slots, hashes, units and limits.
 //!
-//! The crate performs no I/O. See `slot` for how a key maps to its partition, and `hash` for how it maps to a block
-//! within one.
+//! The crate performs no I/O. Only [`fault_point`] reads the environment, in debug builds.
+//!
+//! See `slot` for how a key maps to its partition, and `hash` for how it maps to a block within one.
 
 mod by_slot;
 mod checksum;
 mod date;
 pub mod decimal;
+mod fault;
 mod fetch;
 pub mod figures;
 mod hash;
@@ -24,6 +26,7 @@ pub mod wire;
 pub use by_slot::BySlot;
 pub use checksum::checksum32;
 pub use date::civil_date;
+pub use fault::fault_point;
 pub use fetch::{fetch, prefetch};
 pub use hash::key_hash;
 pub use integer::integer;

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use larder_types::key_hash;
+use larder_types::{fault_point, key_hash};
 
 use super::counts::RowCounts;
 use super::delta_base::Changes;
@@ -14,7 +14,6 @@ use super::out_folder::OutFolder;
 use super::{BuildOptions, BuiltSegment};
 use crate::built::Built;
 use crate::error::Error;
-use crate::fault::fault_point;
 use crate::manifest::{Manifest, SegmentEntry, segment_file};
 use crate::profile::{Collector, Shape};
 use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};

@@ -33,10 +33,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use larder_types::{ByteSize, PartitionId, SlotPrefix};
+use larder_types::{ByteSize, PartitionId, SlotPrefix, fault_point};
 
 use crate::error::Error;
-use crate::fault::fault_point;
 use crate::manifest::{Manifest, SegmentEntry, layer_file, slots_of};
 use crate::profile::{Collector, Shape};
 use crate::segment::SegmentSummary;

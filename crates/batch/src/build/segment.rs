@@ -7,13 +7,14 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use larder_types::fault_point;
+
 use super::bucket::Bucket;
 use super::counts::RowCounts;
 use super::delta_base::{Base, Changes};
 use super::spill::Chunk;
 use super::{Builder, CHUNK_BYTES_MAX, OnDuplicate, WriteState, WrittenSegment};
 use crate::error::Error;
-use crate::fault::fault_point;
 use crate::manifest::layer_file;
 use crate::segment::{SegmentOptions, SegmentSummary, SegmentWriter};
 use crate::version::files;

@@ -21,11 +21,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use larder_types::{StoreName, VersionId};
+use larder_types::{StoreName, VersionId, fault_point};
 
 use super::files;
 use crate::error::Error;
-use crate::fault::fault_point;
 
 /// See the module. It holds only paths: the caller ensures that one thread at a time changes a store.
 #[derive(Debug, Clone)]

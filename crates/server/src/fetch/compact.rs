@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use larder_batch::{Compaction, Version, fault_point};
+use larder_batch::{Compaction, Version};
 use larder_protocol::http::{Gates, PullState};
-use larder_types::VersionId;
+use larder_types::{VersionId, fault_point};
 
 use super::{Pull, Stop, space, warm};
 use crate::Shared;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use larder_batch::{Manifest, Partitions, SegmentEntry, fault_point};
+use larder_batch::{Manifest, Partitions, SegmentEntry};
 use larder_remote::Location;
-use larder_types::SLOTS;
+use larder_types::{SLOTS, fault_point};
 use tokio::sync::watch;
 
 use super::Pull;

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use larder_batch::version::files;
-use larder_batch::{Manifest, Partitions, SegmentEntry, Version, fault_point};
+use larder_batch::{Manifest, Partitions, SegmentEntry, Version};
 use larder_protocol::http::{Gates, PullState};
-use larder_types::{StoreName, VersionId};
+use larder_types::{StoreName, VersionId, fault_point};
 
 use super::download::{Download, Mismatch, Root, WantedSegment};
 use super::local::{self, LinkedSegments};

@@ -29,10 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_batch::version::files;
-use larder_batch::{Built, Manifest, PublicKey, StoreDir, Version, fault_point};
+use larder_batch::{Built, Manifest, PublicKey, StoreDir, Version};
 use larder_cluster::map::Epoch;
 use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
-use larder_types::{StoreName, VersionId, VersionSelector};
+use larder_types::{StoreName, VersionId, VersionSelector, fault_point};
 
 use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
 use crate::error::Error;

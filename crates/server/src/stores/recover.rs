@@ -17,8 +17,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use larder_batch::{PublicKey, StoreDir, Version, fault_point};
-use larder_types::{StoreName, VersionId};
+use larder_batch::{PublicKey, StoreDir, Version};
+use larder_types::{StoreName, VersionId, fault_point};
 use rustix::fs::{FlockOperation, flock};
 
 use super::program::Program;

@@ -367,7 +367,7 @@ impl Tables {
     /// # Errors
     /// [`Error::Io`]: data that the journal could not make durable.
     pub fn close(self) -> Result<(), Error> {
-        larder_batch::fault_point("core.closing");
+        larder_types::fault_point("core.closing");
         let journal = self.journal.clone();
         drop(self);
         let Some(journal) = Arc::into_inner(journal) else {

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Instant;
 
-use larder_batch::fault_point;
 use larder_join::{Engine, NO_OWNER, Shard, SlotOwners, ValueFile, ValuesOnDisk};
 use larder_journal::{Entry, Journal, Options, Recovery};
 use larder_protocol::config::ClusterMode;
-use larder_types::SLOTS;
+use larder_types::{SLOTS, fault_point};
 use tokio::sync::Notify;
 
 use super::objects::FieldExpiries;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use larder_batch::version::files;
-use larder_batch::{Manifest, Partitions, Version, fault_point};
+use larder_batch::{Manifest, Partitions, Version};
 use larder_protocol::http::{Gates, PullState};
-use larder_types::{StoreName, VersionId};
+use larder_types::{StoreName, VersionId, fault_point};
 
 use super::wanted_versions::locate_peer;
 use crate::Shared;
