@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use larder_batch::{Compaction, Version};
-use larder_protocol::http::{Gates, PullState};
+use larder_protocol::http::PullState;
 use larder_types::{VersionId, fault_point};
 
 use super::{Pull, Stop, space, warm};
 use crate::Shared;
 use crate::descriptors::ensure_room;
 use crate::error::Error;
-use crate::stores::{PullRecord, Store, unchecked, unix_seconds};
+use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
 /// The prefix of the source in a compacted version's record.
 pub const SOURCE: &str = "compaction of version ";
@@ -109,7 +109,8 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
             pulled_at: unix_seconds(),
         };
         record.write(&folder)?;
-        unchecked::mark(&folder, &passed_gates())?;
+        // The compacted version has the records of the live one, so no gate is checked again.
+        unchecked::mark(&folder, &gates::accept_all())?;
         fault_point("compact.begun");
         let should_continue = || pull.stopped().is_none();
         let pace = shared.pulls.throttle.pace();
@@ -182,12 +183,4 @@ fn prepare(shared: &Shared, pull: &Pull, store: &Store, id: VersionId) -> Result
     unchecked::clear(&path)?;
     let record = PullRecord::read(&path).unwrap_or_default();
     store.add(id, Arc::new(version), record)
-}
-
-/// The compacted version has the records of the live one, so no gate is checked again.
-fn passed_gates() -> Gates {
-    Gates {
-        allow_empty: true,
-        ..Gates::default()
-    }
 }

@@ -220,7 +220,7 @@ impl PartitionPull<'_> {
         self.record().write(folder)?;
         unchecked::mark(
             folder,
-            &self.order.gates.clone().unwrap_or_else(passed_gates),
+            &self.order.gates.clone().unwrap_or_else(gates::accept_all),
         )?;
         let path = folder.join(Manifest::FILE);
         std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
@@ -305,7 +305,7 @@ impl PartitionPull<'_> {
         }
         files::sync_folder(&folder)?;
         // After a crash, the server verifies all of the version at its next start.
-        unchecked::mark_kept(&folder, &passed_gates())?;
+        unchecked::mark_kept(&folder, &gates::accept_all())?;
         here.with(missing).write(&folder)?;
         fault_point("pull.added");
         self.pull.enter(PullState::Verifying);
@@ -322,14 +322,6 @@ impl PartitionPull<'_> {
         unchecked::clear(&folder)?;
         self.warm(&version)?;
         self.store.replace(id, Arc::new(version))
-    }
-}
-
-/// The gates of a version that has already passed its own.
-fn passed_gates() -> Gates {
-    Gates {
-        allow_empty: true,
-        ..Gates::default()
     }
 }
 
