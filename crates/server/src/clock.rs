@@ -1,4 +1,4 @@
-//! The wall clock, used for the expiry of rows and for the controller's timestamps.
+//! The wall clock, used for the expiry of rows and for timestamps.
 //!
 //! `LARDER_CLOCK_AHEAD_SECONDS=-3600` sets it back by an hour, for tests of nodes with different clocks. Release builds do not
 //! support it.
@@ -8,6 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Milliseconds since 1970.
 pub fn unix_ms() -> u64 {
     unix_time().as_millis() as u64
+}
+
+/// Seconds since 1970.
+pub fn unix_seconds() -> u64 {
+    unix_time().as_secs()
 }
 
 /// The time since 1970.

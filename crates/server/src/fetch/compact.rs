@@ -20,9 +20,10 @@ use larder_types::{VersionId, fault_point};
 
 use super::{Pull, Stop, space, warm};
 use crate::Shared;
+use crate::clock::unix_seconds;
 use crate::descriptors::ensure_room;
 use crate::error::Error;
-use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
+use crate::stores::{PullRecord, Store, gates, unchecked};
 
 /// The prefix of the source in a compacted version's record.
 pub const SOURCE: &str = "compaction of version ";

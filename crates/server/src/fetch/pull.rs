@@ -25,9 +25,10 @@ use super::download::{Download, Mismatch, Root, WantedSegment};
 use super::local::{self, LinkedSegments};
 use super::{Pull, Stop, base_sources, space, warm};
 use crate::Shared;
+use crate::clock::unix_seconds;
 use crate::descriptors::ensure_room;
 use crate::error::Error;
-use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
+use crate::stores::{PullRecord, Store, gates, unchecked};
 use crate::supervision::contain;
 
 /// Runs the pull to its end.

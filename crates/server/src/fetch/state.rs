@@ -12,8 +12,8 @@ use larder_types::StoreName;
 use tokio::sync::watch;
 
 use super::cluster::VersionRequest;
+use crate::clock::unix_seconds;
 use crate::error::Error;
-use crate::stores::unix_seconds;
 
 /// A pull or a compaction; see the module.
 pub struct Pull {

@@ -14,7 +14,8 @@ use larder_batch::{Error as BatchError, Version};
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
 
-use super::{KeptVersion, Store, StoreState, unix_seconds};
+use super::{KeptVersion, Store, StoreState};
+use crate::clock::unix_seconds;
 use crate::error::Error;
 
 const FILE: &str = "damaged.json";

@@ -13,7 +13,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_batch::version::files;
 use larder_types::VersionId;
@@ -91,12 +90,6 @@ impl LiveHistory {
         let older = kept.iter().rev().filter(|id| **id < live);
         was_live.chain(older).find(|id| is_candidate(id)).copied()
     }
-}
-
-pub fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 /// Replaces a file atomically for readers. Not synced: see the table above.

@@ -35,11 +35,12 @@ use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, Version
 use larder_types::{StoreName, VersionId, VersionSelector, fault_point};
 
 use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
+use crate::clock::unix_time;
 use crate::error::Error;
 
 pub use program::Program;
 
-pub use meta::{PullRecord, unix_seconds};
+pub use meta::PullRecord;
 pub use recover::{FolderLock, previous_version};
 pub use retention::Retention;
 
@@ -278,7 +279,7 @@ impl Stores {
         let mut state = store.lock()?;
         let trash = recover::trash_folder(&self.data);
         std::fs::create_dir_all(&trash).map_err(Error::io("create", &trash))?;
-        let trash_path = trash.join(format!("{}.{}", store.name, unique_nanos()));
+        let trash_path = trash.join(format!("{}.{}", store.name, unix_time().as_nanos()));
         std::fs::rename(store.dir.path(), &trash_path)
             .map_err(Error::io("remove", store.dir.path()))?;
         files::sync_folder(&self.data.join("stores"))?;
@@ -645,12 +646,6 @@ fn show_kept(kept: &BTreeMap<VersionId, KeptVersion>) -> String {
     } else {
         shown.join(", ")
     }
-}
-
-fn unique_nanos() -> u128 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos())
 }
 
 /// Deletes a folder on a background thread, because unlinking large files takes long. Leftovers of a crash are removed at the

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
 
-use super::{Store, Stores, unix_seconds};
+use super::{Store, Stores};
+use crate::clock::unix_seconds;
 use crate::error::Error;
 
 /// The number, age and size of versions to keep. 0 means no limit.

@@ -21,12 +21,13 @@ use larder_types::{StoreName, VersionId, fault_point};
 
 use super::wanted_versions::locate_peer;
 use crate::Shared;
+use crate::clock::unix_seconds;
 use crate::error::Error;
 use crate::fetch::download::{Download, Mismatch, Root, WantedSegment};
 use crate::fetch::local::{self, LinkedSegments};
 use crate::fetch::pull::{check_pullable, drop_other_files, verify_fetched};
 use crate::fetch::{Pull, Stop, base_sources, space, warm};
-use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
+use crate::stores::{PullRecord, Store, gates, unchecked};
 
 /// The suffix of segments that are fetched into the folder of a kept version.
 const FETCHED_SUFFIX: &str = ".pull";
