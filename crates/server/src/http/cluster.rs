@@ -1,7 +1,6 @@
 //! `/v1/cluster`: the status of the cluster, plans for changes of its nodes, and operator requests to its controller.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -22,13 +21,12 @@ use larder_protocol::http::{
 };
 use larder_types::{SLOTS, StoreName};
 
+use super::Server;
 use super::json_result::{Failure, JsonResult, decode};
 use crate::Shared;
 use crate::cluster::View;
 use crate::error::Error;
 use crate::membership::{ClockSkew, Membership, shown_id};
-
-type Server = State<Arc<Shared>>;
 
 /// Maximum time to wait for the controller's answer.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);

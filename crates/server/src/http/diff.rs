@@ -14,8 +14,9 @@ use larder_protocol::http::{ChangeKind, DiffChange, DiffResult};
 use larder_types::{SLOTS, SlotSet, StoreName, VersionId, VersionSelector};
 use serde::Deserialize;
 
+use super::Server;
 use super::json_result::Failure;
-use super::reads::{ANSWER_BYTES_MAX, MaybeQuery, Server, bad_query, json};
+use super::reads::{ANSWER_BYTES_MAX, MaybeQuery, bad_query, json};
 use super::remote_reads::{Peers, await_while_up};
 use crate::Shared;
 use crate::error::Error;

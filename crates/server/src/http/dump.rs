@@ -25,9 +25,10 @@ use larder_types::{StoreName, VersionId, VersionSelector};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use super::Server;
 use super::json_result::Failure;
 use super::read_limiter::Admission;
-use super::reads::{MaybeQuery, Server, bad_query};
+use super::reads::{MaybeQuery, bad_query};
 use super::remote_reads::{Peers, await_while_up};
 use crate::Shared;
 use crate::error::Error;

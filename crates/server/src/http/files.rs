@@ -13,16 +13,16 @@ use larder_batch::Manifest;
 use larder_batch::version::files::open_regular;
 use larder_types::VersionSelector;
 
+use super::Server;
 use super::json_result::Failure;
 use super::read_limiter::Admission;
-use crate::Shared;
 use crate::error::Error;
 
 const PART_BYTES: u64 = 256 << 10;
 
 /// Returns the manifest, or a segment of a partition on this node, optionally from a byte on (`Range: bytes=N-`).
 pub async fn file(
-    State(shared): State<Arc<Shared>>,
+    State(shared): Server,
     Path((name, version, file)): Path<(String, String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {

@@ -11,13 +11,12 @@ use axum::http::StatusCode;
 use larder_join::{CreateBehavior, DropBehavior, JoinInfo};
 use larder_protocol::http::{JoinExplained, JoinIfDefined, JoinList, JoinRequest, JoinStatus};
 
+use super::Server;
 use super::json_result::{Failure, JsonResult, decode};
 use crate::Shared;
 use crate::error::Error;
 use crate::resp::tables::{JoinChange, define_in_cluster, define_on_all_cores};
 use crate::tables::{Gate, Refusal, refusal};
-
-type Server = State<Arc<Shared>>;
 
 impl From<Refusal> for Failure {
     fn from((code, message): Refusal) -> Failure {

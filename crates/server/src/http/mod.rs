@@ -37,6 +37,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::extract::State;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -58,6 +59,9 @@ pub use json_result::Failure;
 pub use read_limiter::ReadLimiter;
 pub use stats::Samples;
 use write_timeout::WriteTimeout;
+
+/// The handlers' access to the server.
+type Server = State<Arc<Shared>>;
 
 /// Maximum number of additional connections, which serve only health checks.
 const HEALTH_CONNECTIONS_MAX: usize = 16;

@@ -19,6 +19,7 @@ use larder_types::VersionSelector;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
+use super::Server;
 use super::json_result::{Failure, decode};
 use super::read_limiter::Admission;
 use super::remote_reads;
@@ -28,7 +29,6 @@ use crate::error::Error;
 use crate::pinned_value::PinnedValue;
 use crate::supervision::{contain, task_panicked};
 
-pub(super) type Server = State<Arc<Shared>>;
 pub(super) type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
 
 const SAMPLE_RECORDS_DEFAULT: usize = 10;

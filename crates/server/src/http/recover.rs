@@ -1,7 +1,5 @@
 //! `/v1/cluster/kept` and `/v1/cluster/recover`: rebuild a map that etcd has lost from the state that the nodes have stored.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -14,14 +12,12 @@ use larder_protocol::http::{
     ClusterWaiting,
 };
 
+use super::Server;
 use super::cluster::membership;
 use super::json_result::{Failure, JsonResult, decode};
-use crate::Shared;
 use crate::clock::unix_ms;
 use crate::cluster::node;
 use crate::error::Error;
-
-type Server = State<Arc<Shared>>;
 
 /// Returns the state that this node has stored.
 pub async fn kept_copies(State(shared): Server) -> JsonResult<ClusterKept> {

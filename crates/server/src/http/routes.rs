@@ -22,6 +22,7 @@ use larder_protocol::http::{
 };
 use larder_types::{StoreName, VersionSelector};
 
+use super::Server;
 use super::body::RECOVER;
 use super::json_result::{Failure, JsonResult, decode};
 use super::{body, cluster, diff, dump, files, guard, joins, reads, recover, spaces, stats};
@@ -36,8 +37,6 @@ use crate::supervision::{job_panicked, task_panicked};
 const CONSOLE: &str = include_str!("../console/index.html");
 const WAIT_SECONDS_MAX: f64 = 60.0;
 const OPENAPI: &str = include_str!("openapi.json");
-
-type Server = State<Arc<Shared>>;
 
 /// The router for additional connections beyond the limit: serves only health checks.
 pub fn health_router(shared: Arc<Shared>, addr: SocketAddr) -> Router {

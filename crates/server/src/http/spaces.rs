@@ -1,7 +1,5 @@
 //! `/v1/spaces`: the contents of FT.INFO, and of FT.EXPLAIN for a query, as JSON.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -10,12 +8,11 @@ use larder_protocol::errors::{Code, ROWS};
 use larder_protocol::resp::client::{Replies, Reply};
 use serde_json::{Value, json};
 
+use super::Server;
 use super::json_result::{Failure, JsonResult};
 use crate::Shared;
 use crate::error::Error;
 use crate::tables::Refusal;
-
-type Server = State<Arc<Shared>>;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
