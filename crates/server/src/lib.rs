@@ -14,6 +14,7 @@
 //! - To follow a pull, read `http/routes.rs`, `fetch/mod.rs`, `fetch/pull.rs`, `stores/mod.rs`.
 //! - To follow a start, read `server.rs`, then `stores/recover.rs`.
 
+mod back_off;
 mod catalog;
 mod client_tls;
 mod clients;

@@ -15,7 +15,6 @@
 //!
 //! Start with `link`, then `drive`.
 
-mod back_off;
 mod drive;
 mod incoming;
 mod link;

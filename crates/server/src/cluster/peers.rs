@@ -13,10 +13,13 @@ use larder_cluster::peer::{Connection, ConnectionEvent, Requests};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::back_off::BackOff;
 use super::drive::{drive, finish};
 use super::link::{Failure, Link, ResponseStream};
 use super::{Core, PeerIdentity, tls};
+use crate::back_off::{back_off, jitter};
+
+/// Maximum pause before an unreachable node is retried.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Connections of one core to other nodes.
 pub struct Peers {
@@ -27,7 +30,8 @@ pub struct Peers {
 #[derive(Default)]
 struct PeerState {
     link: Option<Rc<Link>>,
-    back_off: BackOff,
+    /// Number of consecutive failures.
+    failures: u32,
     /// The time before which it is not retried.
     retry_at_ms: u64,
     /// Its incarnation, and this node's, at the last attempt.
@@ -38,7 +42,7 @@ struct PeerState {
 
 impl PeerState {
     fn retry_immediately(&mut self) {
-        self.back_off.reset();
+        self.failures = 0;
         self.retry_at_ms = 0;
     }
 }
@@ -126,9 +130,11 @@ impl Peers {
         node.link = None;
         node.why = link.end_reason();
         if link.peer().is_some() {
-            node.back_off.reset();
+            node.failures = 0;
         }
-        node.retry_at_ms = self.core.now_ms() + node.back_off.next_ms(random);
+        node.failures = node.failures.saturating_add(1);
+        let pause = jitter(back_off(node.failures, RETRY_PAUSE_MAX), random);
+        node.retry_at_ms = self.core.now_ms() + pause.as_millis() as u64;
         drop(nodes);
         if let (None, Some(why)) = (link.peer(), link.end_reason()) {
             self.core.members.record_contact(to, Err(&why));

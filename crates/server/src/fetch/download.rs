@@ -14,8 +14,9 @@ use larder_types::{SLOTS, fault_point};
 use tokio::sync::watch;
 
 use super::Pull;
-use super::segment::{Fetch, RetryPolicy, back_off, stall_error, to_source_error};
+use super::segment::{BACK_OFF_MAX, Fetch, RetryPolicy, stall_error, to_source_error};
 use crate::Shared;
+use crate::back_off::back_off;
 use crate::error::Error;
 use crate::low_priority::lower_thread_priority;
 
@@ -318,7 +319,7 @@ async fn fetch_manifest_bytes(
             return Err(error);
         }
         tracing::warn!(%source, faults, %error, "fetch failed; trying again");
-        tokio::time::sleep(back_off(faults)).await;
+        tokio::time::sleep(back_off(faults, BACK_OFF_MAX)).await;
     }
 }
 

@@ -25,6 +25,7 @@ use larder_remote::Location;
 use super::Pull;
 use super::throttle::Throttle;
 use crate::Shared;
+use crate::back_off::back_off;
 use crate::error::Error;
 
 /// The tolerance of a fetch for a slow or faulty source.
@@ -46,8 +47,8 @@ impl RetryPolicy {
     }
 }
 
-const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
-const BACK_OFF_MAX: Duration = Duration::from_secs(10);
+/// Maximum pause between two attempts.
+pub const BACK_OFF_MAX: Duration = Duration::from_secs(10);
 
 pub struct Fetch<'a> {
     pub pull: &'a Pull,
@@ -124,7 +125,7 @@ impl Fetch<'_> {
                         return Err(error);
                     }
                     tracing::warn!(segment = %source, at = partial.at, faults, %error, "fetch interrupted; trying again");
-                    tokio::time::sleep(back_off(faults)).await;
+                    tokio::time::sleep(back_off(faults, BACK_OFF_MAX)).await;
                 }
             }
         }
@@ -241,12 +242,6 @@ impl Partial {
         self.at += chunk.len() as u64;
         Ok(())
     }
-}
-
-/// Doubles with each consecutive fault.
-pub fn back_off(faults: u32) -> Duration {
-    let doubled = BACK_OFF_FIRST.saturating_mul(1 << faults.saturating_sub(1).min(16));
-    doubled.min(BACK_OFF_MAX)
 }
 
 pub fn to_source_error(error: larder_remote::Error) -> Error {
