@@ -1,8 +1,6 @@
 //! `larder keygen`: creates a key that signs versions, and prints the public key with which servers verify them.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,6 +9,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::failure::Failure;
 use crate::output;
+use crate::secret_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,16 +55,7 @@ fn create(path: &Path) -> Result<SecretKey, Failure> {
         .fill(&mut seed)
         .map_err(|_| Failure::new("the system gives no random bytes"))?;
     let key = SecretKey::from_seed(seed);
-    let write = || {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
-        file.write_all(key.to_text().as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(Failure::io(format!("write the key {}", path.display())))?;
+    secret_file::create(path, &key.to_text())
+        .map_err(Failure::io(format!("write the key {}", path.display())))?;
     Ok(key)
 }

@@ -20,6 +20,7 @@ mod output;
 mod progress;
 mod push;
 mod quality;
+mod secret_file;
 mod serve;
 mod shutdown;
 mod space;

@@ -15,8 +15,8 @@
 //! detects an authority that was created by other means.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,6 +35,7 @@ use tempfile::Builder;
 use crate::command_line::parse_count;
 use crate::failure::Failure;
 use crate::output::{self, moment};
+use crate::secret_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -427,17 +428,7 @@ fn private_folder(path: &Path) -> io::Result<()> {
 }
 
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    let write = || {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(Failure::io(format!("write {}", path.display())))
+    secret_file::create(path, text).map_err(Failure::io(format!("write {}", path.display())))
 }
 
 fn summarize(args: &CertsArgs, authority: &Authority, signed: &[SignedCertificate]) -> String {
