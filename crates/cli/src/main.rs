@@ -5,6 +5,7 @@
 
 mod allocator;
 mod build;
+mod clock;
 mod cluster;
 mod command_line;
 mod compact;

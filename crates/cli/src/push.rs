@@ -21,6 +21,7 @@ use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus};
 use larder_types::{StoreName, VersionSelector};
 
 use crate::build::{self, BuildArgs};
+use crate::clock;
 use crate::command_line::parse_count;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
@@ -413,7 +414,7 @@ fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<Staged
         }
         return in_place(file_url(folder)?);
     };
-    let unique = format!("{}-{}", unix_seconds(), std::process::id());
+    let unique = format!("{}-{}", clock::unix_seconds(), std::process::id());
     let target = format!("{}/{}/{unique}", via.trim_end_matches('/'), args.store);
     let place = build::parse_location(&target)?;
     build::upload_version(folder, &place, args.json)?;
@@ -457,12 +458,6 @@ pub fn request_for_folder(folder: &Path) -> Result<PullRequest, Failure> {
         activate: true,
         allow_missing_replicas: 0,
     })
-}
-
-fn unix_seconds() -> u64 {
-    let now = std::time::SystemTime::now();
-    now.duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 fn report(

@@ -19,6 +19,7 @@ use larder_batch::{BuildOptions, Builder, CollectAs, Compression, Manifest, OnDu
 use larder_remote::Location;
 use larder_types::{ByteSize, StoreName};
 
+use crate::clock;
 use crate::command_line::parse_count;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -607,10 +608,7 @@ fn format_input(input: &str) -> String {
 pub fn build_time() -> Result<u64, Failure> {
     const FIXED: &str = "SOURCE_DATE_EPOCH";
     match std::env::var(FIXED) {
-        Err(_) => {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            Ok(now.map_or(0, |since| since.as_secs()))
-        }
+        Err(_) => Ok(clock::unix_seconds()),
         Ok(text) => text.parse().map_err(|_| {
             Failure::usage(format!(
                 "{FIXED} is {text:?}; set it to a number of seconds since 1970"

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use rcgen::{
@@ -32,6 +32,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use tempfile::Builder;
 
+use crate::clock;
 use crate::command_line::parse_count;
 use crate::failure::Failure;
 use crate::output::{self, moment};
@@ -396,8 +397,7 @@ fn distinguished_name(name: &str) -> DistinguishedName {
 
 /// Sets the validity to `days` days from now. Returns the end, in seconds since 1970.
 fn set_validity(params: &mut CertificateParams, days: u32) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = Duration::from_secs(now.unwrap_or_default().as_secs());
+    let now = Duration::from_secs(clock::unix_seconds());
     let end = now + DAY * days;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(CLOCK_TOLERANCE);
