@@ -19,6 +19,7 @@ use larder_batch::{Manifest, StoreDir};
 use larder_client::AdminClient;
 use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus};
 use larder_types::{StoreName, VersionSelector};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::build::{self, BuildArgs};
 use crate::clock;
@@ -428,6 +429,14 @@ fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<Staged
     })
 }
 
+/// The characters that are escaped in a path: all but the unreserved ones and the slash.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
 /// Returns an absolute `file://` URL of a folder.
 fn file_url(folder: &Path) -> Result<String, Failure> {
     let path = folder
@@ -439,15 +448,7 @@ fn file_url(folder: &Path) -> Result<String, Failure> {
             folder.display()
         ))
     })?;
-    let mut url = String::from("file://");
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    Ok(url)
+    Ok(format!("file://{}", utf8_percent_encode(text, ESCAPED)))
 }
 
 /// Creates the request to pull a folder on this machine.

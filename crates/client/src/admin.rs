@@ -15,6 +15,7 @@ use larder_protocol::http::{
     SwapResult, VerifyLine, VerifyRequest, VerifyResult,
 };
 use larder_types::{StoreName, VersionSelector};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::request::Builder;
@@ -598,17 +599,13 @@ fn refused(error: ErrorInfo) -> Error {
     }
 }
 
-/// Escapes everything but unreserved characters, so that a key may contain a slash or any other byte.
+/// The characters that are escaped in a segment of a path: all but the unreserved ones, and the dot, because `..` has
+/// a meaning of its own.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+
+/// Escapes a segment of a path, so that a key may contain a slash or any other byte.
 fn path_segment(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    percent_encode(bytes, ESCAPED).to_string()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use larder_batch::version::VerifyReport;
 use larder_protocol::http::{JSON_LINES, Record, Sample, VerifyLine, VerifyRequest, VerifyResult};
 use larder_types::VersionSelector;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
@@ -305,17 +306,7 @@ pub(super) fn bad_query(rejection: QueryRejection) -> Failure {
 
 /// Decodes to bytes, because keys are bytes.
 fn percent_decode(text: &str) -> Vec<u8> {
-    let mut rest = text.as_bytes();
-    let mut decoded = Vec::with_capacity(rest.len());
-    while let [first, tail @ ..] = rest {
-        let escape = tail.get(..2).filter(|_| *first == b'%');
-        let byte = escape
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        decoded.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &tail[2..] } else { tail };
-    }
-    decoded
+    percent_decode_str(text).collect()
 }
 
 #[cfg(test)]
@@ -327,5 +318,6 @@ mod tests {
         assert_eq!(percent_decode("a%2Fb/c%00%ff"), b"a/b/c\0\xff");
         assert_eq!(percent_decode("100%"), b"100%");
         assert_eq!(percent_decode("%zz%4"), b"%zz%4");
+        assert_eq!(percent_decode("%+f"), b"%+f");
     }
 }

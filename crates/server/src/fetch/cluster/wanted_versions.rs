@@ -9,6 +9,7 @@ use larder_cluster::map::{self, Epoch, Map, Member, NodeId, NodeName, Store};
 use larder_protocol::http::Gates;
 use larder_remote::{Certificates, Location};
 use larder_types::StoreName;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::partitions::{Peer, VersionRequest};
 use crate::Shared;
@@ -166,7 +167,10 @@ pub fn http_root(shared: &Shared, member: &Member) -> Option<String> {
     let user = if password.is_empty() {
         String::new()
     } else {
-        format!("larder:{}@", percent_encode(password))
+        format!(
+            "larder:{}@",
+            utf8_percent_encode(password, NON_ALPHANUMERIC)
+        )
     };
     let scheme = if shared.config.server.tls_cert.is_empty() {
         "http"
@@ -202,17 +206,6 @@ pub fn locate_peer(shared: &Shared, url: &str) -> Result<Location, Error> {
     };
     let certificates = Certificates::from_pem(&authorities, own.as_deref()).map_err(wrong)?;
     Ok(place.with_certificates(Arc::new(certificates)))
-}
-
-fn percent_encode(text: &str) -> String {
-    let byte = |byte: u8| {
-        if byte.is_ascii_alphanumeric() {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    text.bytes().map(byte).collect()
 }
 
 #[cfg(test)]
