@@ -12,7 +12,7 @@
 //!
 //! - To follow a lookup, read `resp`, then `catalog`.
 //! - To follow a pull, read `http/routes.rs`, `fetch/mod.rs`, `fetch/pull.rs`, `stores/mod.rs`.
-//! - To follow a start, read `server.rs`, then `stores/recover.rs`.
+//! - To follow a start, read `server.rs`, `shared.rs` (the state that all threads share), then `stores/recover.rs`.
 
 mod back_off;
 mod catalog;
@@ -39,6 +39,7 @@ mod pinned_value;
 pub mod resp;
 mod server;
 mod settings;
+mod shared;
 mod spaces;
 pub mod stats;
 mod stores;
@@ -50,5 +51,6 @@ mod watchdog;
 pub use error::Error;
 pub use fetch::FAULT_POINTS;
 pub use fetch::compact::FAULT_POINTS as COMPACT_FAULT_POINTS;
-pub use server::{Server, Shared};
+pub use server::Server;
+pub use shared::Shared;
 pub use stores::{gates, previous_version, program};
