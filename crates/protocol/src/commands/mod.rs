@@ -3,9 +3,8 @@
 //! `table` has a row per command, `spec` defines the columns, and `value` parses a request to a [`Command`]. The server's dispatch,
 //! `COMMAND` and the reference page (`cargo xtask gen`) all read the table. Only the server implements the commands.
 //!
-//! To add a command, add a row to `table`, a variant to [`Id`] at the same position, and a function to the server.
-//! `resp/tables/execute.rs` calls the functions for tables, and `resp/dispatch.rs` calls the others. A read of keys that may be of
-//! stores or of tables is a `KeyQuery` of `resp/reads`.
+//! To add a command, add a row to `table`, a variant to [`Id`] at the same position, and a row with its function to the server's
+//! table `resp/handlers.rs`.
 
 mod spec;
 mod table;

@@ -4,30 +4,38 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use larder_cluster::map::{Member, MemberState, ServedRange, SlotRange};
-use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Encoder;
+use larder_protocol::resp::{Encoder, Request};
 use larder_types::{SLOTS, slot_of};
 
 use super::state::ConnectionState;
 use crate::cluster::View;
 use crate::membership::{Membership, shown_id};
 
-pub(super) fn execute(state: &mut ConnectionState, command: Command<'_>) {
+const DISABLED: &str = "This instance has cluster support disabled";
+
+/// Executes ASKING. It has no effect: at every moment of a move, exactly one node accepts the commands of a slot.
+pub(super) fn asking(state: &mut ConnectionState) {
+    if state.core.shared.membership.is_some() {
+        state.encoder().ok();
+    } else {
+        state.error(Code::BadRequest, DISABLED);
+    }
+}
+
+/// Executes READONLY and READWRITE.
+pub(super) fn set_reads_replicas(state: &mut ConnectionState, reads_replicas: bool) {
+    if state.core.shared.membership.is_some() {
+        state.reads_replicas = reads_replicas;
+    }
+    asking(state);
+}
+
+pub(super) fn cluster(state: &mut ConnectionState, request: Request<'_>) {
     let shared = state.core.shared.clone();
     let Some(membership) = &shared.membership else {
-        let message = "This instance has cluster support disabled";
-        return state.error(Code::BadRequest, message);
+        return state.error(Code::BadRequest, DISABLED);
     };
-    if command.id() != Id::Cluster {
-        // The command `ASKING` has no effect: at every moment of a move, exactly one node accepts the commands of a slot.
-        match command.id() {
-            Id::ReadOnly => state.reads_replicas = true,
-            Id::ReadWrite => state.reads_replicas = false,
-            _ => {}
-        }
-        return state.encoder().ok();
-    }
     let cluster = &ClientView {
         membership,
         view: membership.view(),
@@ -35,8 +43,8 @@ pub(super) fn execute(state: &mut ConnectionState, command: Command<'_>) {
         uses_tls: !shared.config.server.tls_cert.is_empty(),
     };
     let mut encoder = state.encoder();
-    match command.arg(1).to_ascii_uppercase().as_slice() {
-        b"KEYSLOT" => encoder.count(u64::from(slot_of(command.arg(2)))),
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"KEYSLOT" => encoder.count(u64::from(slot_of(request.arg(2)))),
         b"MAP" => encoder.text(&cluster.view.map.to_text()),
         b"MYID" => encoder.text(&cluster.view.own().map_or_else(String::new, shown_id)),
         b"SLOTS" => slots(&mut encoder, cluster),

@@ -1,4 +1,4 @@
-//! Commands on the connection itself: AUTH, HELLO, RESET, CLIENT.
+//! Commands on the connection itself: AUTH, HELLO, RESET, QUIT, PING, SELECT, CLIENT.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
-use super::dispatch::integer;
+use super::dispatch::{arity_refusal, integer, not_an_integer};
 use super::greeting::{self, Greeting, printable};
 use super::state::ConnectionState;
-use super::tracking;
+use super::{tables, tracking};
 use crate::clients::Filter;
 use crate::error::{Refusal, show};
 
@@ -64,6 +64,33 @@ pub(super) fn reset(state: &mut ConnectionState) {
     // The library name and version, which the client has reported, are kept.
     state.client.change_names(|names| names.name.clear());
     state.encoder().simple("RESET");
+}
+
+pub(super) fn quit(state: &mut ConnectionState) {
+    state.encoder().ok();
+    state.closing = true;
+}
+
+pub(super) fn ping(state: &mut ConnectionState, request: Request<'_>) {
+    match request.len() {
+        1 | 2 if state.is_in_subscriber_mode() => tables::ping(state, request.arg(1)),
+        1 => state.encoder().simple("PONG"),
+        2 => state.encoder().bulk(request.arg(1)),
+        _ => state.refuse(arity_refusal("PING")),
+    }
+}
+
+pub(super) fn select(state: &mut ConnectionState, request: Request<'_>) {
+    match integer(request.arg(1)) {
+        Some(0) => state.encoder().ok(),
+        Some(_) if state.core.shared.membership.is_some() => {
+            state.error(Code::BadRequest, "SELECT is not allowed in cluster mode");
+        }
+        Some(_) => state.error(Code::BadRequest, "DB index is out of range"),
+        None => {
+            not_an_integer::<()>(state);
+        }
+    }
 }
 
 pub(super) fn client(state: &mut ConnectionState, request: Request<'_>) {

@@ -17,6 +17,7 @@ use larder_protocol::commands::{Batch, Command, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
 
+use super::handlers::{self, Function};
 use super::incoming::Incoming;
 use super::pending::Work;
 use super::reads::{KeyQuery, ReadJob, ReadTarget, resolve};
@@ -142,7 +143,10 @@ impl MixedReadJob {
             state.output.tail.extend_from_slice(&reply);
             return Ok(None);
         }
-        let query = KeyQuery::of(command)?.unwrap_or(KeyQuery::Exists);
+        let query = match handlers::find(command).function {
+            Function::Query(query) => query(command.request)?,
+            _ => KeyQuery::Exists,
+        };
         let mut job = ReadJob::new(state, query, is_row.len());
         let mut elements = match query {
             KeyQuery::MGet => decode_elements(&reply).ok_or_else(unreadable)?.into_iter(),

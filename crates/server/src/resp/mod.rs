@@ -11,13 +11,20 @@
 //! shares with other cores is the catalog's pointer.
 //!
 //! Start with `session` (the life of a connection), `execute` (the requests it has received) and `state` (what a
-//! command may read and change), then `dispatch` (the function that executes a command). A command that must wait
-//! becomes a `pending` command, which `drive` completes. The modules by area:
+//! command may read and change), then `dispatch`. `handlers` is the table of the functions that execute the commands. A
+//! command that must wait becomes a `pending` command, which `drive` completes.
+//!
+//! A new command is a row in the table of `larder_protocol::commands`, a function in one of the modules below, a row in
+//! `handlers`, and a script in `testdata/scripts`. If several cores may have its keys, its row in `handlers` says how
+//! their replies are combined.
+//!
+//! The modules by area:
 //!
 //! | area | modules |
 //! |---|---|
 //! | a connection | `session`, `execute`, `subject` (the kind of keys of a command), `state`, `output`, `command_stats` (statistics and slow log), `stray_http`, `stray_tls`, `tls_connection`, `loading` (before the server is ready) |
-//! | commands on the connection and the server | `dispatch`, `connection`, `greeting` (AUTH and HELLO), `describe` |
+//! | the functions of commands | `handlers`, `dispatch` |
+//! | commands on the connection and the server | `connection`, `greeting` (AUTH and HELLO), `describe` |
 //! | reads of stores | `reads`, `get_run` (batched GETs), `scan`, `mixed_reads` (combined with rows of tables) |
 //! | tables and joins | `tables` |
 //! | hashes and documents | `objects` |
@@ -46,6 +53,7 @@ mod execute;
 mod forwarded;
 mod get_run;
 mod greeting;
+mod handlers;
 mod incoming;
 mod known_scripts;
 mod listen;

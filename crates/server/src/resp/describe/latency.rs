@@ -55,8 +55,7 @@ fn latency_histogram(state: &mut ConnectionState, request: Request<'_>) {
     }
 }
 
-/// Executes MEMORY DOCTOR; MEMORY USAGE is a read.
-pub(in crate::resp) fn memory(state: &mut ConnectionState, _: Request<'_>) {
+pub(in crate::resp) fn memory_doctor(state: &mut ConnectionState) {
     state
         .encoder()
         .verbatim("Stores are mapped files; INFO memory reports how much of them is in memory.");

@@ -1,23 +1,27 @@
-//! JSON.MSET: sets values in several documents atomically.
+//! JSON.MSET: sets values in several documents atomically. If they are on several cores, the core of the connection
+//! computes the new documents, in a pause.
 
 use std::collections::BTreeMap;
 
+use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::document::SetRule;
-use larder_space::object::{Object, Path};
+use larder_space::object::{Document, Object, Path};
 use larder_types::object_row;
 use serde_json::Value;
 
+use super::super::reply_decoding;
 use super::super::state::ConnectionState;
-use super::access::{corrupted_object, put};
+use super::super::tables::{Coordinator, is_of_object};
+use super::access::{check_object_size, corrupted_object, put};
 use super::json::{parse_json, parse_path, set_in};
-use crate::tables::objects::{check_can_hold_object, read_object};
+use crate::tables::objects::{check_can_hold_object, read_object, wrong_type};
 use crate::tables::{NoReply, Refusal};
 
 /// One of the values to set.
-pub(in crate::resp) struct PathAssignment<'a> {
-    pub key: &'a [u8],
+struct PathAssignment<'a> {
+    key: &'a [u8],
     path: Path,
     value: Value,
     bytes: usize,
@@ -27,9 +31,7 @@ pub(in crate::resp) struct PathAssignment<'a> {
 ///
 /// # Errors
 /// Arguments are missing, or a value or path is invalid.
-pub(in crate::resp) fn parse_assignments(
-    request: Request<'_>,
-) -> Result<Vec<PathAssignment<'_>>, Refusal> {
+fn parse_assignments(request: Request<'_>) -> Result<Vec<PathAssignment<'_>>, Refusal> {
     if request.len() % 3 != 1 {
         let message = "wrong number of arguments for 'json.mset' command".to_owned();
         return Err((Code::WrongArity, message));
@@ -49,7 +51,7 @@ pub(in crate::resp) fn parse_assignments(
 ///
 /// # Errors
 /// A value cannot be set.
-pub(in crate::resp) fn assign_all<'a>(
+fn assign_all<'a>(
     assignments: Vec<PathAssignment<'a>>,
     before: &BTreeMap<&'a [u8], Object>,
 ) -> Result<BTreeMap<&'a [u8], Object>, Refusal> {
@@ -69,10 +71,7 @@ pub(in crate::resp) fn assign_all<'a>(
     Ok(after)
 }
 
-pub(super) fn set_several(
-    state: &mut ConnectionState,
-    request: Request<'_>,
-) -> Result<(), NoReply> {
+pub fn set_several(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
     let assignments = parse_assignments(request)?;
     let tables = state.tables();
     tables.write(&mut state.gate, |engine, now| {
@@ -87,7 +86,7 @@ pub(super) fn set_several(
         let encoded: Vec<_> = after.iter().map(|(key, it)| (*key, it.encode())).collect();
         let mut waits_for = None;
         for (_, bytes) in &encoded {
-            super::access::check_object_size(bytes.len())?;
+            check_object_size(bytes.len())?;
         }
         for (key, bytes) in encoded {
             waits_for = put(engine, &object_row(key), &bytes, now)?.max(waits_for);
@@ -96,4 +95,68 @@ pub(super) fn set_several(
     })?;
     state.encoder().ok();
     Ok(())
+}
+
+impl Coordinator {
+    pub(in crate::resp) async fn json_mset(
+        &mut self,
+        request: Request<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let paused = self.pause().await?;
+        let done = self.json_mset_in_pause(request).await;
+        self.resume(paused).await?;
+        done
+    }
+
+    /// Reads all documents and computes the new ones before the first is put.
+    async fn json_mset_in_pause(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let settings = parse_assignments(request)?;
+        let mut before = BTreeMap::new();
+        for setting in &settings {
+            let key = setting.key;
+            if before.contains_key(key) {
+                continue;
+            }
+            match self.read_value(key).await? {
+                Ok(Some(_)) => return Err(wrong_type()),
+                // Returns an error for a key of a computed or mapped table.
+                Ok(None) => {
+                    let reply = self.execute_on_owner(Id::Del, &[key]).await?;
+                    if reply.first() == Some(&b'-') {
+                        return Ok(reply);
+                    }
+                }
+                Err(error) if is_of_object(&error) => {
+                    let reply = self.execute_on_owner(Id::JsonGet, &[key]).await?;
+                    if reply.first() == Some(&b'-') {
+                        // The key holds a hash.
+                        return Ok(reply);
+                    }
+                    let Some(text) = reply_decoding::decode_value(&reply) else {
+                        // The key has expired since then.
+                        continue;
+                    };
+                    let document = Document::parse(text).map_err(|_| corrupted_object())?;
+                    let object = Object::Json(document);
+                    before.insert(key, object);
+                }
+                Err(error) => return Ok(error),
+            }
+        }
+        let after = assign_all(settings, &before)?;
+        for object in after.values() {
+            check_object_size(object.encode().len())?;
+        }
+        for (key, object) in &after {
+            let Object::Json(document) = object else {
+                return Err(wrong_type());
+            };
+            let args: &[&[u8]] = &[key, b"$", &document.print()];
+            let reply = self.execute_on_owner(Id::JsonSet, args).await?;
+            if reply.first() == Some(&b'-') {
+                return Ok(reply);
+            }
+        }
+        Ok(self.encode(|encoder| encoder.ok()))
+    }
 }

@@ -22,9 +22,8 @@ mod reply;
 use std::sync::Arc;
 
 use larder_batch::{Attempt, Error, Value};
-use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Encoder;
+use larder_protocol::resp::{Encoder, Request};
 use larder_types::integer;
 
 use super::dispatch::NOT_AN_INTEGER;
@@ -100,39 +99,34 @@ impl ObjectQuery {
     }
 }
 
-impl KeyQuery {
-    /// Returns the query of a command, or `None` if it does not read keys.
-    ///
-    /// # Errors
-    /// An argument of GETRANGE is not an integer.
-    pub fn of(command: Command<'_>) -> Result<Option<KeyQuery>, Refusal> {
-        let number = |at| {
-            let refusal = || (Code::BadRequest, NOT_AN_INTEGER.to_owned());
-            integer(command.arg(at)).ok_or_else(refusal)
-        };
-        Ok(Some(match command.id() {
-            Id::Get => KeyQuery::Get,
-            Id::MGet => KeyQuery::MGet,
-            Id::Exists | Id::Touch => KeyQuery::Exists,
-            Id::StrLen => KeyQuery::StrLen,
-            Id::Type => KeyQuery::Type,
-            Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => KeyQuery::Ttl,
-            Id::GetRange | Id::SubStr => KeyQuery::GetRange {
-                start: number(2)?,
-                end: number(3)?,
-            },
-            Id::Memory if command.arg(1).eq_ignore_ascii_case(b"USAGE") => KeyQuery::MemoryUsage,
-            Id::Digest => KeyQuery::Digest,
-            Id::Object => KeyQuery::Object(match command.arg(1).to_ascii_uppercase().as_slice() {
-                b"ENCODING" => ObjectQuery::Encoding,
-                b"IDLETIME" => ObjectQuery::IdleTime,
-                b"REFCOUNT" => ObjectQuery::RefCount,
-                b"FREQ" => return Err((Code::BadRequest, NO_FREQUENCY.to_owned())),
-                _ => return Ok(None),
-            }),
-            _ => return Ok(None),
-        }))
-    }
+/// Parses GETRANGE.
+///
+/// # Errors
+/// An offset is not an integer.
+pub(in crate::resp) fn range_query(request: Request<'_>) -> Result<KeyQuery, Refusal> {
+    let number = |at| {
+        let refusal = || (Code::BadRequest, NOT_AN_INTEGER.to_owned());
+        integer(request.arg(at)).ok_or_else(refusal)
+    };
+    Ok(KeyQuery::GetRange {
+        start: number(2)?,
+        end: number(3)?,
+    })
+}
+
+/// Parses OBJECT, except its subcommand HELP.
+///
+/// # Errors
+/// Access frequencies are not counted.
+pub(in crate::resp) fn object_query(request: Request<'_>) -> Result<KeyQuery, Refusal> {
+    Ok(KeyQuery::Object(
+        match request.arg(1).to_ascii_uppercase().as_slice() {
+            b"ENCODING" => ObjectQuery::Encoding,
+            b"IDLETIME" => ObjectQuery::IdleTime,
+            b"REFCOUNT" => ObjectQuery::RefCount,
+            _ => return Err((Code::BadRequest, NO_FREQUENCY.to_owned())),
+        },
+    ))
 }
 
 /// Returns the live store and the key in it that a Redis key denotes, if there is such a store.

@@ -209,7 +209,7 @@ impl SpaceQuery for AggregateQuery {
     }
 }
 
-pub(super) async fn aggregate(
+pub(in crate::resp) async fn aggregate(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {
@@ -250,7 +250,7 @@ pub(super) async fn aggregate(
     .await
 }
 
-pub(super) async fn cursor(
+pub(in crate::resp) async fn cursor(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

@@ -124,7 +124,7 @@ impl ChangeTally {
     }
 }
 
-pub(super) async fn change(
+pub(in crate::resp) async fn change(
     context: &QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

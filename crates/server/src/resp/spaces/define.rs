@@ -36,7 +36,7 @@ const CONFLICT_TEXT: &str = "has changed meanwhile";
 /// Number of objects that FT.DROPINDEX DD removes per round.
 const OBJECTS_PER_ROUND: usize = 256;
 
-pub(super) async fn define(
+pub(in crate::resp) async fn define(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

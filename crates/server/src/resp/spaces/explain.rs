@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
 use larder_space::query;
 
 use super::super::state::ConnectionState;
@@ -23,7 +24,7 @@ use crate::tables::Refusal;
 /// Index of the query argument.
 const QUERY: usize = 2;
 
-pub(super) async fn explain(
+pub(in crate::resp) async fn explain(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {
@@ -99,10 +100,13 @@ const OPTIONS: [(&str, &str); 10] = [
     ("TIMEOUT", "0"),
 ];
 
-pub(super) fn config(state: &mut ConnectionState, command: Command<'_>) -> Result<(), Refusal> {
-    let name = String::from_utf8_lossy(command.arg(2)).to_ascii_uppercase();
-    if command.arg(1).eq_ignore_ascii_case(b"SET") {
-        let value = command.request.get(3).unwrap_or_default();
+pub(in crate::resp) fn config(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), Refusal> {
+    let name = String::from_utf8_lossy(request.arg(2)).to_ascii_uppercase();
+    if request.arg(1).eq_ignore_ascii_case(b"SET") {
+        let value = request.get(3).unwrap_or_default();
         let value = String::from_utf8_lossy(value).to_ascii_lowercase();
         let found = OPTIONS.iter().find(|(option, _)| *option == name);
         return match found {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Encoder, Proto};
+use larder_protocol::resp::{Encoder, Proto, Request};
 use larder_space::copies::Regions;
 use larder_space::index::Failure;
 use larder_space::mapping::{Region, Subspace};
@@ -24,9 +24,9 @@ use super::regions::subspace_name;
 use super::stats::{CopyDetails, SpaceStats, gather_stats};
 use crate::spaces::cursors::CURSORS_MAX;
 use crate::spaces::{DeclaredSpace, change};
-use crate::tables::Refusal;
+use crate::tables::{NoReply, Refusal};
 
-pub(super) async fn info(
+pub(in crate::resp) async fn info(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {
@@ -92,19 +92,21 @@ fn parse_regions_clause(
         .map_err(|refused| super::argument_refusal(refused, QUERY))
 }
 
-pub(super) fn list(state: &mut ConnectionState) -> Result<(), Refusal> {
+pub(in crate::resp) fn list(state: &mut ConnectionState) {
     let catalog = state.core.shared.tables.spaces.load_full();
     let mut encoder = state.encoder();
     encoder.set(catalog.spaces().count());
     for (name, _) in catalog.spaces() {
         encoder.text(name);
     }
-    Ok(())
 }
 
-pub(super) fn aliases(state: &mut ConnectionState, command: Command<'_>) -> Result<(), Refusal> {
+pub(in crate::resp) fn aliases(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let catalog = state.core.shared.tables.spaces.load_full();
-    let declared = catalog.space(parse_name(command.arg(1))?);
+    let declared = catalog.space(parse_name(request.arg(1))?);
     let declared = declared.ok_or_else(change::unknown_name)?;
     let name = &declared.definition.name;
     let mut encoder = state.encoder();

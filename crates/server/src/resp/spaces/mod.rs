@@ -20,28 +20,28 @@
 //!    docs/decisions/0019-searches-over-nodes.md.
 //! 2. The parts are based on one definition of the space. Each part contains the version of its definition.
 
-mod aggregate;
-mod change;
+pub(super) mod aggregate;
+pub(super) mod change;
 mod context;
 mod cuts;
-mod define;
-mod explain;
-mod info;
+pub(super) mod define;
+pub(super) mod explain;
+pub(super) mod info;
 mod layout;
 pub(super) mod offload;
-mod profile;
-mod record;
+pub(super) mod profile;
+pub(super) mod record;
 mod regions;
 mod reply;
 mod run;
 mod scatter_gather;
-mod search;
-mod single_core_search;
+pub(super) mod search;
+pub(super) mod single_core_search;
 mod space_query;
 mod stats;
-mod values;
+pub(super) mod values;
 
-use larder_protocol::commands::{Command, Group, Id};
+use larder_protocol::commands::{Command, Group};
 use larder_protocol::errors::Code;
 
 pub(in crate::resp) use context::{QueryContext, QueryScope};
@@ -50,7 +50,9 @@ pub(in crate::resp) use define::drop_all;
 pub(crate) use define::follow_spaces;
 
 use super::core::Core;
-use super::state::ConnectionState;
+use super::handlers::{self, Coordination, SpaceEffect};
+use super::pending::Work;
+use super::tables::CoordinatedCommand;
 use crate::tables::Refusal;
 
 /// Returns whether a command belongs to this module.
@@ -61,49 +63,14 @@ pub(in crate::resp) fn is_space_command(command: Command<'_>) -> bool {
 /// Returns whether a command only reads and may take long. It is aborted if its client disconnects.
 pub(in crate::resp) fn is_long_read(command: Command<'_>) -> bool {
     matches!(
-        command.id(),
-        Id::FtSearch
-            | Id::FtAggregate
-            | Id::FtProfile
-            | Id::FtExplain
-            | Id::FtExplainCli
-            | Id::FtTagVals
+        handlers::find(command).coordination,
+        Coordination::Spaces(SpaceEffect::LongRead, _)
     )
 }
 
-/// Executes a command on all cores or all nodes.
-pub(in crate::resp) async fn execute(
-    context: &mut QueryContext,
-    command: Command<'_>,
-) -> Result<Vec<u8>, Refusal> {
-    match command.id() {
-        Id::FtSearch => search::search(context, command).await,
-        Id::FtAggregate => aggregate::aggregate(context, command).await,
-        Id::FtChange => change::change(context, command).await,
-        Id::FtCursor => aggregate::cursor(context, command).await,
-        Id::FtProfile => profile::profile(context, command).await,
-        Id::FtExplain | Id::FtExplainCli => explain::explain(context, command).await,
-        Id::FtTagVals => values::tag_values(context, command).await,
-        Id::FtInfo => info::info(context, command).await,
-        Id::SpaceRecord => record::record(context, command).await,
-        _ => define::define(context, command).await,
-    }
-}
-
-/// Executes a command on the core of the connection. `None` if it needs other cores or nodes, or several turns.
-/// `atomic`: in a transaction.
-pub(in crate::resp) fn execute_on_core(
-    state: &mut ConnectionState,
-    command: Command<'_>,
-    atomic: bool,
-) -> Option<Result<(), Refusal>> {
-    Some(match command.id() {
-        Id::FtSearch if !atomic && single_core_search::search(state, command) => Ok(()),
-        Id::FtList => info::list(state),
-        Id::FtAliasList => info::aliases(state, command),
-        Id::FtConfig => explain::config(state, command),
-        _ => return None,
-    })
+/// Returns the work of a command that all cores or nodes execute.
+pub(in crate::resp) fn coordinate() -> Work {
+    Work::Coordinated(CoordinatedCommand::default())
 }
 
 /// Returns whether FLUSHALL must drop spaces first.
@@ -113,10 +80,9 @@ pub(in crate::resp) fn must_drop_spaces(core: &Core) -> bool {
 }
 
 /// Returns the error for a flush in a transaction: dropping spaces takes several turns, and EXEC has only one.
-pub(in crate::resp) fn flush_in_multi_refusal(command: Command<'_>) -> Refusal {
+pub(in crate::resp) fn flush_in_multi_refusal(command: &str) -> Refusal {
     let message = format!(
-        "{} would drop spaces (spaces.flush_drops_spaces), which is not possible in a transaction",
-        command.name()
+        "{command} would drop spaces (spaces.flush_drops_spaces), which is not possible in a transaction"
     );
     (Code::BadRequest, message)
 }

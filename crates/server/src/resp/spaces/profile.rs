@@ -180,7 +180,7 @@ fn parse_kind(command: Command<'_>) -> Result<(bool, usize), Refusal> {
     }
 }
 
-pub(super) async fn profile(
+pub(in crate::resp) async fn profile(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

@@ -65,7 +65,7 @@ struct RecordedWorkload {
     bytes: u64,
 }
 
-pub(super) async fn record(
+pub(in crate::resp) async fn record(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

@@ -121,7 +121,7 @@ impl SpaceQuery for SearchQuery {
     }
 }
 
-pub(super) async fn search(
+pub(in crate::resp) async fn search(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

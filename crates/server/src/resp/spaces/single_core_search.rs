@@ -3,24 +3,36 @@
 //!
 //! All other searches, including those with errors, are executed by `search` in steps.
 
-use larder_protocol::commands::Command;
+use larder_protocol::resp::Request;
 use larder_space::index::effort;
 use larder_space::search::content::put_content;
 use larder_space::search::{Content, Search};
 use larder_types::wire::Malformed;
 
+use super::super::pending::Work;
 use super::super::state::ConnectionState;
 use super::reply::SearchReply;
 use super::run::read_objects;
 use super::search::QUERY;
 use crate::spaces::Backlog;
+use crate::tables::NoReply;
 
 /// The maximum effort of a search that is executed here.
 const EFFORT_MAX: usize = effort(4096);
 const BYTES_MAX: usize = 1024 * 1024;
 
+/// Executes the search within this turn if possible, and otherwise leaves it to the coordinator.
+pub(in crate::resp) fn search(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    atomic: bool,
+) -> Result<Option<Work>, NoReply> {
+    let is_executed = !atomic && try_search(state, request);
+    Ok((!is_executed).then(super::coordinate))
+}
+
 /// Tries to execute the search. Returns whether it was executed.
-pub(super) fn search(state: &mut ConnectionState, command: Command<'_>) -> bool {
+fn try_search(state: &mut ConnectionState, request: Request<'_>) -> bool {
     let (tables, shared) = (state.tables(), state.core.shared.clone());
     let has_single_core =
         state.core.nodes.is_none() && tables.shard().is_none() && !state.executes_part;
@@ -28,12 +40,12 @@ pub(super) fn search(state: &mut ConnectionState, command: Command<'_>) -> bool 
         return false;
     }
     let catalog = shared.tables.spaces.load();
-    let name = std::str::from_utf8(command.arg(1)).ok();
+    let name = std::str::from_utf8(request.arg(1)).ok();
     let Some(declared) = name.and_then(|name| catalog.space(name)) else {
         return false;
     };
     let definition = &declared.definition;
-    let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
+    let arguments: Vec<&[u8]> = request.args().skip(QUERY).collect();
     let Ok(search) = Search::parse(&arguments, definition) else {
         return false;
     };

@@ -21,7 +21,7 @@ use crate::tables::{Refusal, Tables};
 /// Number of values read from an index per step.
 const CHUNK: usize = 1024;
 
-pub(super) async fn tag_values(
+pub(in crate::resp) async fn tag_values(
     context: &mut QueryContext,
     command: Command<'_>,
 ) -> Result<Vec<u8>, Refusal> {

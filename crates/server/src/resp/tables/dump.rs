@@ -21,7 +21,10 @@ fn bad_request(message: &str) -> Refusal {
     (Code::BadRequest, message.to_owned())
 }
 
-pub(super) fn dump(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn dump(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let key = request.arg(1);
     let tables = state.tables();
     let dumped = tables.read(|engine, now| -> Result<Option<DumpValue>, NoReply> {
@@ -108,7 +111,10 @@ impl RestoreOptions {
     }
 }
 
-pub(super) fn restore(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn restore(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let key = request.arg(1);
     let options = RestoreOptions::parse(request)?;
     let limits = DumpLimits {

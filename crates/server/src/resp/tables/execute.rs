@@ -1,7 +1,7 @@
-//! Executes commands on tables. [`execute_now`] selects the function of each command.
+//! Executes commands on rows, objects, joins and spaces, with the functions of [`handlers`].
 //!
 //! ```text
-//!  execute ─► MULTI, EXEC, DISCARD, WATCH, SUBSCRIBE: separate functions
+//!  execute ─► on the connection (MULTI, EXEC, WATCH, SUBSCRIBE)? its function
 //!     └► try_once ─► reads outputs of rows that expired on another core? it waits
 //!           └► try_settled ─► needs missing data? it waits, and is executed again (`retry`)
 //!                 └► execute_now ─► its function
@@ -10,20 +10,13 @@
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 
-use super::super::objects;
+use super::super::handlers::{self, Function};
 use super::super::pending::Work;
-use super::super::spaces;
 use super::super::state::ConnectionState;
 use super::super::subject::is_of_table;
 use super::check::check_keys;
-use super::coordinate::CoordinatedCommand;
+use super::reads;
 use super::retry::Retry;
-use super::subscribe::{self, SubscribeJob};
-use super::watch::{self, WatchJob};
-use super::{
-    dump, expire, joins, keys, members, parse_integer, range, rankings, reads, rows, scan, scripts,
-    strings, transaction,
-};
 use crate::catalog::Snapshot;
 use crate::tables::postgres::parse_write;
 use crate::tables::{AdmitOutcome, NoReply, Refusal, WaitCondition};
@@ -34,16 +27,10 @@ pub(in crate::resp) fn execute(
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Option<Work> {
-    let done = match command.id() {
-        Id::Exec => return transaction::exec(state, snapshot),
-        Id::Multi => transaction::begin(state).map(|()| None),
-        Id::Discard => transaction::discard(state).map(|()| None),
-        Id::Watch => WatchJob::begin(state, snapshot, command.request),
-        Id::Subscribe => SubscribeJob::begin(state, snapshot, command.request, false),
-        Id::PSubscribe => SubscribeJob::begin(state, snapshot, command.request, true),
-        _ => return try_once(state, snapshot, command, false),
+    let Function::Connection(function) = handlers::find(command).function else {
+        return try_once(state, snapshot, command, false);
     };
-    match done {
+    match function(state, snapshot, command.request) {
         Ok(work) => work,
         Err(refusal) => {
             state.refuse(refusal);
@@ -186,95 +173,24 @@ fn execute_command(
     {
         return Ok(Some(work));
     }
-    if spaces::is_space_command(command) {
-        return match spaces::execute_on_core(state, command, atomic) {
-            Some(answered) => Ok(answered.map(|()| None)?),
-            None => Ok(Some(Work::Coordinated(CoordinatedCommand::default()))),
-        };
-    }
-    let (id, request) = (command.id(), command.request);
-    match id {
-        Id::Range => return range::range(state, request, atomic),
-        Id::RangeDel => return range::remove(state, request, atomic),
-        // With several cores or nodes, these commands are coordinated from the start.
-        Id::FlushDb | Id::FlushAll
-            if state.core.shared.tables.cores() == 1
-                && !state.executes_part
-                && spaces::must_drop_spaces(&state.core) =>
-        {
-            return if atomic {
-                range::check_flush(request)?;
-                Err(spaces::flush_in_multi_refusal(command).into())
-            } else {
-                Ok(Some(Work::Coordinated(CoordinatedCommand::default())))
-            };
+    let request = command.request;
+    match handlers::find(command).function {
+        Function::Rows(function) | Function::StoresOrRows { rows: function, .. } => {
+            function(state, request)?
         }
-        Id::FlushDb | Id::FlushAll => return range::flush(state, request, atomic),
-        Id::RangeCount => range::count(state, request)?,
-
-        Id::SMembers => return members::read_all(state, request, atomic),
-        Id::SCard => members::count(state, request)?,
-        Id::SIsMember => members::contains(state, request, false)?,
-        Id::SMIsMember => members::contains(state, request, true)?,
-        _ if command.reads_ranking() => rankings::read(state, command)?,
-
-        Id::JoinCreate | Id::JoinDrop => return Ok(joins::define(state, command, atomic)?),
-        Id::JoinList => joins::list(state),
-        Id::JoinInfo => joins::info(state, request)?,
-        Id::JoinExplain => joins::explain(state, request)?,
-
-        Id::Scan => scan::scan(state, request)?,
-        Id::Keys => scan::keys(state, request)?,
-        Id::RandomKey => scan::random_key(state)?,
-
-        Id::Unsubscribe => subscribe::unsubscribe(state, request, false),
-        Id::PUnsubscribe => subscribe::unsubscribe(state, request, true),
-        Id::Unwatch => watch::unwatch(state),
-
-        Id::Set => rows::set(state, request)?,
-        Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
-        Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX")?,
-        Id::SetNx => rows::set_if_absent(state, request)?,
-        Id::Del | Id::Unlink => rows::del(state, request)?,
-        Id::DelEx => rows::del_if(state, request)?,
-        Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
-        Id::Decr => rows::increment(state, request.arg(1), Some(-1))?,
-        Id::IncrBy => rows::increment(state, request.arg(1), Some(parse_integer(request.arg(2))?))?,
-        Id::DecrBy => rows::increment(
-            state,
-            request.arg(1),
-            parse_integer(request.arg(2))?.checked_neg(),
-        )?,
-
-        Id::Expire => expire::expire(state, request, "expire", (1000, true))?,
-        Id::PExpire => expire::expire(state, request, "pexpire", (1, true))?,
-        Id::ExpireAt => expire::expire(state, request, "expireat", (1000, false))?,
-        Id::PExpireAt => expire::expire(state, request, "pexpireat", (1, false))?,
-        Id::Persist => expire::persist(state, request.arg(1))?,
-        Id::Ttl => expire::ttl(state, request.arg(1), 1000)?,
-        Id::PTtl => expire::ttl(state, request.arg(1), 1)?,
-        Id::ExpireTime => expire::expire_time(state, request.arg(1), 1000)?,
-        Id::PExpireTime => expire::expire_time(state, request.arg(1), 1)?,
-
-        Id::Append => strings::append(state, request)?,
-        Id::GetDel => strings::get_del(state, request)?,
-        Id::GetEx => strings::get_ex(state, request)?,
-        Id::GetSet => strings::get_set(state, request)?,
-        Id::IncrByFloat => strings::increment_by_float(state, request)?,
-        Id::SetRange => strings::set_range(state, request)?,
-
-        Id::MSet | Id::MSetNx | Id::MSetEx => keys::put(state, id, request)?,
-        Id::Dump => dump::dump(state, request)?,
-        Id::Restore => dump::restore(state, request)?,
-        Id::Eval => scripts::eval(state, request, false)?,
-        Id::EvalSha => scripts::eval(state, request, true)?,
-        Id::Rename | Id::RenameNx | Id::Copy => keys::copy(state, id, request)?,
-
-        _ if objects::execute(state, command)? => {}
-        // Reads of rows that are also commands on stores.
-        _ => reads::read(state, command)?,
+        Function::Query(query) => reads::read(state, query(request)?, command.keys())?,
+        Function::Steps(function) => return function(state, request, atomic),
+        Function::Server(_) | Function::Stores(_) | Function::Connection(_) => {
+            return Err(not_executable(command).into());
+        }
     }
     Ok(wait_for_disk(state, command, atomic))
+}
+
+/// Returns the error for a command that belongs to the connection or the server, where rows are expected.
+pub(in crate::resp) fn not_executable(command: Command<'_>) -> Refusal {
+    let message = format!("{} cannot be executed here", command.name());
+    (Code::BadRequest, message)
 }
 
 fn wait_for_disk(state: &ConnectionState, command: Command<'_>, atomic: bool) -> Option<Work> {

@@ -179,7 +179,7 @@ impl ExpireOptions {
 }
 
 /// Executes EXPIRE and similar. `unit` is in milliseconds; the time is relative to now if `from_now`, else to 1970.
-pub(super) fn expire(
+pub(in crate::resp) fn expire(
     state: &mut ConnectionState,
     request: Request<'_>,
     command: &str,
@@ -205,14 +205,18 @@ pub(super) fn expire(
 }
 
 /// Executes TTL and PTTL. `unit` is the unit of the reply, in milliseconds.
-pub(super) fn ttl(state: &mut ConnectionState, key: &[u8], unit: u64) -> Result<(), NoReply> {
+pub(in crate::resp) fn ttl(
+    state: &mut ConnectionState,
+    key: &[u8],
+    unit: u64,
+) -> Result<(), NoReply> {
     // Rounded as in Redis.
     encode_expiry(state, key, |at, now| {
         (at.saturating_sub(now) + unit / 2) / unit
     })
 }
 
-pub(super) fn expire_time(
+pub(in crate::resp) fn expire_time(
     state: &mut ConnectionState,
     key: &[u8],
     unit: u64,
@@ -241,7 +245,7 @@ fn encode_expiry(
     Ok(())
 }
 
-pub(super) fn persist(state: &mut ConnectionState, key: &[u8]) -> Result<(), NoReply> {
+pub(in crate::resp) fn persist(state: &mut ConnectionState, key: &[u8]) -> Result<(), NoReply> {
     let persisted = write(state, |engine, now| {
         let key = &*find_row(engine, key, now);
         let had_ttl = engine.expires_at(key, now).is_some();

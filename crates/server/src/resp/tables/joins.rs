@@ -1,7 +1,7 @@
 //! `JOIN.*`: the commands that declare and describe joins.
 
 use larder_join::{CreateBehavior, DefinitionEffect, DropBehavior, JoinInfo};
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
@@ -37,10 +37,9 @@ pub(crate) enum Effect {
 
 impl JoinChange {
     /// Parses a JOIN.CREATE or JOIN.DROP.
-    pub fn parse(command: Command<'_>) -> Result<JoinChange, Refusal> {
-        let request = command.request;
+    pub fn parse(id: Id, request: Request<'_>) -> Result<JoinChange, Refusal> {
         let name = parse_text(request.arg(1))?.to_owned();
-        if command.id() == Id::JoinDrop {
+        if id == Id::JoinDrop {
             let if_read = match request.get(2) {
                 None => DropBehavior::Refuse,
                 Some(word) if word.eq_ignore_ascii_case(b"CASCADE") && request.len() == 3 => {
@@ -143,12 +142,13 @@ fn strip_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
 
 /// Declares or drops a join. If a join is removed, the rows computed from its output are dropped first, a limited
 /// number per step.
-pub(super) fn define(
+pub(in crate::resp) fn define(
     state: &mut ConnectionState,
-    command: Command<'_>,
+    id: Id,
+    request: Request<'_>,
     atomic: bool,
-) -> Result<Option<Work>, Refusal> {
-    let change = JoinChange::parse(command)?;
+) -> Result<Option<Work>, NoReply> {
+    let change = JoinChange::parse(id, request)?;
     let tables = state.tables();
     let is_prepared = atomic || !matches!(change.check(&tables)?, Effect::Removes(_));
     if !is_prepared && !tables.prepare_drop_step(change.name()) {
@@ -175,7 +175,7 @@ impl DefineJob {
     }
 }
 
-pub(super) fn list(state: &mut ConnectionState) {
+pub(in crate::resp) fn list(state: &mut ConnectionState) {
     let joins = state.tables().read(|engine, _| engine.list());
     let mut encoder = state.encoder();
     encoder.map(joins.len());
@@ -185,18 +185,24 @@ pub(super) fn list(state: &mut ConnectionState) {
     }
 }
 
-pub(super) fn info(state: &mut ConnectionState, request: Request<'_>) -> Result<(), Refusal> {
+pub(in crate::resp) fn info(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let (tables, name) = (state.tables(), parse_text(request.arg(1))?);
     let join = tables.read(|engine, _| engine.info(name));
     encode_join(&mut state.encoder(), &join.map_err(refusal)?);
     Ok(())
 }
 
-pub(super) fn explain(state: &mut ConnectionState, request: Request<'_>) -> Result<(), Refusal> {
+pub(in crate::resp) fn explain(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let range = match request.len() {
         2 => None,
         4 => Some((request.arg(2), request.arg(3))),
-        _ => return Err(syntax_error()),
+        _ => return Err(syntax_error().into()),
     };
     let (tables, name) = (state.tables(), parse_text(request.arg(1))?);
     let explained = tables.read(|engine, _| engine.explain(name, range));

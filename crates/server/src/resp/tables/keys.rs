@@ -109,7 +109,7 @@ fn pairs(request: Request<'_>, all: Range<usize>) -> Vec<(&[u8], &[u8])> {
 }
 
 /// Executes MSET, MSETNX and MSETEX.
-pub(super) fn put(
+pub(in crate::resp) fn put(
     state: &mut ConnectionState,
     id: Id,
     request: Request<'_>,
@@ -220,7 +220,7 @@ pub(super) fn returns_ok(id: Id) -> bool {
     id == Id::Rename
 }
 
-pub(super) fn copy(
+pub(in crate::resp) fn copy(
     state: &mut ConnectionState,
     id: Id,
     request: Request<'_>,

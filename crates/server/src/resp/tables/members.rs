@@ -27,7 +27,7 @@ fn prefix(key: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok([key, &[*separator]].concat())
 }
 
-pub(super) fn read_all(
+pub(in crate::resp) fn read_all(
     state: &mut ConnectionState,
     request: Request<'_>,
     atomic: bool,
@@ -43,7 +43,10 @@ pub(super) fn read_all(
     range::read(state, &query, atomic)
 }
 
-pub(super) fn count(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn count(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let prefix = prefix(request.arg(1))?;
     let tables = state.tables();
     let counted = tables.read(|engine, now| engine.count(&prefix, &successor(&prefix), now));
@@ -53,7 +56,7 @@ pub(super) fn count(state: &mut ConnectionState, request: Request<'_>) -> Result
 }
 
 /// Appends whether the members exist: as an integer, or for `as_array` as an array.
-pub(super) fn contains(
+pub(in crate::resp) fn contains(
     state: &mut ConnectionState,
     request: Request<'_>,
     as_array: bool,

@@ -1,6 +1,7 @@
 //! The commands on tables and join outputs.
 //!
-//! Start with `execute`, which maps commands to functions and lists what may have to happen first. The modules by area:
+//! Start with `execute`, which lists what may have to happen before the function of a command (see `super::handlers`) is
+//! called. The modules by area:
 //!
 //! | area | modules |
 //! |---|---|
@@ -15,28 +16,28 @@
 mod check;
 mod condition;
 mod coordinate;
-mod dump;
+pub(super) mod dump;
 mod execute;
-mod expire;
-mod joins;
-mod keys;
-mod members;
+pub(super) mod expire;
+pub(super) mod joins;
+pub(super) mod keys;
+pub(super) mod members;
 mod merge;
 mod partial_write;
-mod range;
-mod rankings;
-mod reads;
+pub(super) mod range;
+pub(super) mod rankings;
+pub(super) mod reads;
 mod reply_header;
 mod retry;
 mod route;
-mod rows;
-mod scan;
-mod scripts;
+pub(super) mod rows;
+pub(super) mod scan;
+pub(super) mod scripts;
 mod store_reads;
-mod strings;
-mod subscribe;
-mod transaction;
-mod watch;
+pub(super) mod strings;
+pub(super) mod subscribe;
+pub(super) mod transaction;
+pub(super) mod watch;
 
 use larder_protocol::errors::Code;
 use larder_types::integer;
@@ -46,11 +47,11 @@ use crate::tables::Refusal;
 pub(super) use check::refuse_reserved_range;
 pub(super) use condition::digest;
 pub(super) use coordinate::{
-    CoordinatedCommand, execute_on_owners, node_places, request_nodes, request_places,
-    wait_for_change,
+    CoordinatedCommand, Coordinator, execute_on_owners, is_of_object, node_places, request_nodes,
+    request_places, wait_for_change,
 };
 pub(crate) use coordinate::{define_in_cluster, define_on_all_cores, follow_definitions};
-pub(super) use execute::{execute, execute_atomically};
+pub(super) use execute::{execute, execute_atomically, not_executable};
 pub(super) use expire::{deadline, expiry};
 pub(super) use joins::DefineJob;
 pub(crate) use joins::JoinChange;
@@ -71,7 +72,7 @@ pub(super) use subscribe::{
 pub(super) use transaction::{Transaction, execute_together, mark_refused, queue};
 pub(super) use watch::{WatchJob, WatchedKeys};
 
-fn parse_integer(text: &[u8]) -> Result<i64, Refusal> {
+pub(super) fn parse_integer(text: &[u8]) -> Result<i64, Refusal> {
     integer(text).ok_or_else(|| {
         (
             Code::BadRequest,

@@ -14,6 +14,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::output::LONG_BYTES;
 use super::super::pending::Work;
+use super::super::spaces;
 use super::super::state::ConnectionState;
 use super::coordinate::SLOTS_MOVED;
 use super::reply_header::GuessedHeader;
@@ -175,7 +176,7 @@ impl<'a> RangeQuery<'a> {
     }
 }
 
-pub(super) fn range(
+pub(in crate::resp) fn range(
     state: &mut ConnectionState,
     request: Request<'_>,
     atomic: bool,
@@ -268,7 +269,10 @@ fn append_built(state: &mut ConnectionState, built: Vec<u8>) {
     rotate_output(state);
 }
 
-pub(super) fn count(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn count(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let tables = state.tables();
     let counted = tables.read(|engine, now| engine.count(request.arg(1), request.arg(2), now));
     let count = require_done(counted)?;
@@ -276,7 +280,7 @@ pub(super) fn count(state: &mut ConnectionState, request: Request<'_>) -> Result
     Ok(())
 }
 
-pub(super) fn remove(
+pub(in crate::resp) fn remove(
     state: &mut ConnectionState,
     request: Request<'_>,
     atomic: bool,
@@ -295,11 +299,21 @@ pub(super) fn check_flush(request: Request<'_>) -> Result<(), Refusal> {
 }
 
 /// Executes FLUSHDB and FLUSHALL on this core: removes all rows of all tables that clients write.
-pub(super) fn flush(
+pub(in crate::resp) fn flush(
     state: &mut ConnectionState,
     request: Request<'_>,
+    name: &str,
     atomic: bool,
 ) -> Result<Option<Work>, NoReply> {
+    // With several cores or nodes, the coordinator drops the spaces first.
+    let is_alone = state.core.shared.tables.cores() == 1 && !state.executes_part;
+    if is_alone && spaces::must_drop_spaces(&state.core) {
+        if !atomic {
+            return Ok(Some(spaces::coordinate()));
+        }
+        check_flush(request)?;
+        return Err(spaces::flush_in_multi_refusal(name).into());
+    }
     check_flush(request)?;
     let tables = state.tables();
     let ranges = tables.read(|engine, _| {

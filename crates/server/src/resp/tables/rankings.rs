@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Limits, Ranking};
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
@@ -25,9 +25,65 @@ struct RankedRow {
     value: Vec<u8>,
 }
 
-pub(super) fn read(state: &mut ConnectionState, command: Command<'_>) -> Result<(), NoReply> {
-    let request = command.request;
-    let query = RankingQuery::parse(command)?;
+pub(in crate::resp) fn count(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
+    read(state, request, RankingQuery::Count)
+}
+
+pub(in crate::resp) fn count_between(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
+    let bounds = ScoreRange::parse(request.arg(2), request.arg(3))?;
+    read(state, request, RankingQuery::CountBetween(bounds))
+}
+
+/// Executes ZSCORE (`single`) and ZMSCORE.
+pub(in crate::resp) fn scores(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    single: bool,
+) -> Result<(), NoReply> {
+    let members = request.args().skip(2).collect();
+    read(state, request, RankingQuery::Scores { members, single })
+}
+
+/// Executes ZRANK, and ZREVRANK (`reverse`).
+pub(in crate::resp) fn rank(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    reverse: bool,
+) -> Result<(), NoReply> {
+    let with_score = match request.get(3) {
+        None => false,
+        Some(word) if word.eq_ignore_ascii_case(b"WITHSCORE") => true,
+        Some(_) => return Err(syntax_error().into()),
+    };
+    let query = RankingQuery::Rank {
+        member: request.arg(2),
+        reverse,
+        with_score,
+    };
+    read(state, request, query)
+}
+
+/// Executes ZRANGE and its older variants.
+pub(in crate::resp) fn range(
+    state: &mut ConnectionState,
+    id: Id,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
+    let range = MemberRange::parse(id, request)?;
+    read(state, request, RankingQuery::Range(range))
+}
+
+fn read(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    query: RankingQuery<'_>,
+) -> Result<(), NoReply> {
     let tables = state.tables();
     let ascending = tables.read(|engine, now| read_rows(engine, request.arg(1), now))?;
     let mark = state.output.mark();
@@ -257,37 +313,6 @@ impl ScoreRange {
             score <= self.max.score
         };
         above && below
-    }
-}
-
-impl<'a> RankingQuery<'a> {
-    fn parse(command: Command<'a>) -> Result<RankingQuery<'a>, Refusal> {
-        let request = command.request;
-        let rank = |reverse| {
-            let with_score = match request.get(3) {
-                None => false,
-                Some(word) if word.eq_ignore_ascii_case(b"WITHSCORE") => true,
-                Some(_) => return Err(syntax_error()),
-            };
-            Ok(RankingQuery::Rank {
-                member: request.arg(2),
-                reverse,
-                with_score,
-            })
-        };
-        Ok(match command.id() {
-            Id::ZCard => RankingQuery::Count,
-            Id::ZCount => {
-                RankingQuery::CountBetween(ScoreRange::parse(request.arg(2), request.arg(3))?)
-            }
-            Id::ZScore | Id::ZMScore => RankingQuery::Scores {
-                members: request.args().skip(2).collect(),
-                single: command.id() == Id::ZScore,
-            },
-            Id::ZRank => return rank(false),
-            Id::ZRevRank => return rank(true),
-            id => RankingQuery::Range(MemberRange::parse(id, request)?),
-        })
     }
 }
 

@@ -1,7 +1,6 @@
 //! GET, MGET, EXISTS, STRLEN, GETRANGE, TYPE and MEMORY USAGE of rows. `resp/reads` has those of stores' records.
 
 use larder_join::{Engine, Error};
-use larder_protocol::commands::Command;
 use larder_protocol::resp::Encoder;
 use larder_space::object::ObjectView;
 use larder_types::with_text_row;
@@ -80,11 +79,11 @@ fn encode_object_reply(
     Ok(())
 }
 
-pub(super) fn read(state: &mut ConnectionState, command: Command<'_>) -> Result<(), NoReply> {
-    let Some(query) = KeyQuery::of(command)? else {
-        return Ok(());
-    };
-    let keys = command.keys();
+pub(in crate::resp) fn read<'k>(
+    state: &mut ConnectionState,
+    query: KeyQuery,
+    keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+) -> Result<(), NoReply> {
     let tables = state.tables();
     let mark = state.output.mark();
     let requested = keys.len() as u64;

@@ -7,6 +7,7 @@ use larder_protocol::commands::{Command, Id, KeyPlace, Keys};
 use larder_protocol::errors::Code;
 
 use super::super::core::Core;
+use super::super::handlers::{self, Coordination, SpaceEffect};
 use super::super::subject::CommandSubject;
 use super::check::check_keys;
 use crate::catalog::Snapshot;
@@ -58,7 +59,7 @@ pub(in crate::resp) fn route(
     } = match command.spec.place {
         KeyPlace::Connection => route(local, false),
         KeyPlace::ConnectionInOrder => route(local, true),
-        KeyPlace::AllCores => route(router.route_all_cores(command.id()), true),
+        KeyPlace::AllCores => route(router.route_all_cores(command), true),
         KeyPlace::Owner if check_keys(snapshot, command).is_err() => route(local, false),
         KeyPlace::Owner if tables.is_missing_joins() => route(Destination::Unavailable, true),
         KeyPlace::Owner => match command.range() {
@@ -134,21 +135,13 @@ impl Router<'_> {
         to
     }
 
-    fn route_all_cores(&self, command: Id) -> Destination {
-        match command {
-            // The map contains them.
-            Id::JoinCreate
-            | Id::JoinDrop
-            | Id::FtAliasAdd
-            | Id::FtAliasDel
-            | Id::FtAliasUpdate
-            | Id::FtAlter
-            | Id::FtCreate
-            | Id::FtDropIndex
-                if self.tables.is_in_cluster() =>
-            {
-                Destination::Nodes
-            }
+    fn route_all_cores(&self, command: Command<'_>) -> Destination {
+        let coordination = handlers::find(command).coordination;
+        let is_definition = matches!(coordination, Coordination::Spaces(SpaceEffect::Define, _))
+            || matches!(command.id(), Id::JoinCreate | Id::JoinDrop);
+        match command.id() {
+            // The map contains the definitions.
+            _ if is_definition && self.tables.is_in_cluster() => Destination::Nodes,
             // Each node has its own.
             Id::JoinInfo | Id::Info => Destination::AllCores,
             // Clients of Redis Cluster send the command to every node and combine the replies.

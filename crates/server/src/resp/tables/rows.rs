@@ -204,7 +204,7 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-pub(super) fn set_if_absent(
+pub(in crate::resp) fn set_if_absent(
     state: &mut ConnectionState,
     request: Request<'_>,
 ) -> Result<(), NoReply> {
@@ -221,7 +221,10 @@ pub(super) fn set_if_absent(
     Ok(())
 }
 
-pub(super) fn set(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn set(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let (key, value) = (request.arg(1), request.arg(2));
     if request.len() == 3 {
         write(state, |engine, now| {
@@ -265,7 +268,10 @@ pub(super) fn set(state: &mut ConnectionState, request: Request<'_>) -> Result<(
 }
 
 /// Executes DELEX: removes a key if its text meets a condition.
-pub(super) fn del_if(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn del_if(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let key = request.arg(1);
     let condition = match (request.get(2), request.get(3), request.len()) {
         (None, ..) => Condition::Always,
@@ -299,7 +305,10 @@ pub(super) fn del_if(state: &mut ConnectionState, request: Request<'_>) -> Resul
     Ok(())
 }
 
-pub(super) fn del(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn del(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let mut removed = 0;
     if request.len() > 2 {
         let keys = request.args().skip(1);
@@ -315,7 +324,7 @@ pub(super) fn del(state: &mut ConnectionState, request: Request<'_>) -> Result<(
 }
 
 /// Executes INCRBY and similar. `by` is `None` if its negation overflowed.
-pub(super) fn increment(
+pub(in crate::resp) fn increment(
     state: &mut ConnectionState,
     key: &[u8],
     by: Option<i64>,

@@ -387,7 +387,7 @@ pub(super) fn encode_random_key(encoder: &mut Encoder<'_>, keys: &[FoundKey]) {
 }
 
 /// Executes RANDOMKEY on a server with one core.
-pub(super) fn random_key(state: &mut ConnectionState) -> Result<(), NoReply> {
+pub(in crate::resp) fn random_key(state: &mut ConnectionState) -> Result<(), NoReply> {
     let tables = state.tables();
     let mut keys = Vec::new();
     for walk in KeyWalk::random() {
@@ -407,7 +407,10 @@ pub(super) fn encode_part(encoder: &mut Encoder<'_>, keys: &[FoundKey]) {
 }
 
 /// Executes KEYS on a server with one core.
-pub(super) fn keys(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn keys(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let tables = state.tables();
     let walk = KeyWalk::all_matching(request.arg(1))?;
     let keys = tables.read(|engine, now| walk.read_keys(engine, now))?;
@@ -428,7 +431,10 @@ pub(super) fn refuse_store(snapshot: &Snapshot, pattern: &[u8]) -> Result<(), Re
     }
 }
 
-pub(super) fn scan(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn scan(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let tables = state.tables();
     if state.executes_part {
         let walk = KeyWalk::parse_part(request)?;

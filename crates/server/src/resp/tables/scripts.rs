@@ -23,7 +23,7 @@ enum ScriptReply {
 /// The return value of a script, and what the write must wait for.
 type ScriptResult = Result<(ScriptReply, Option<u64>), NoReply>;
 
-pub(super) fn eval(
+pub(in crate::resp) fn eval(
     state: &mut ConnectionState,
     request: Request<'_>,
     by_hash: bool,

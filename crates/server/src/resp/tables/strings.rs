@@ -26,7 +26,10 @@ enum ValueChange {
     SetExpiry(Option<u64>),
 }
 
-pub(super) fn append(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn append(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let max = state.core.argument_bytes_max();
     let len = update_row(state, request.arg(1), |before, _| {
         let mut value = before.unwrap_or_default();
@@ -38,7 +41,7 @@ pub(super) fn append(state: &mut ConnectionState, request: Request<'_>) -> Resul
     Ok(())
 }
 
-pub(super) fn increment_by_float(
+pub(in crate::resp) fn increment_by_float(
     state: &mut ConnectionState,
     request: Request<'_>,
 ) -> Result<(), NoReply> {
@@ -54,7 +57,10 @@ pub(super) fn increment_by_float(
     Ok(())
 }
 
-pub(super) fn get_set(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn get_set(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let bound = ReturnedValueLimit::of(state);
     let before = update_row(state, request.arg(1), |before, _| {
         let new = ValueChange::Replace(request.arg(2).to_vec(), None);
@@ -64,7 +70,10 @@ pub(super) fn get_set(state: &mut ConnectionState, request: Request<'_>) -> Resu
     Ok(())
 }
 
-pub(super) fn get_del(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn get_del(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let bound = ReturnedValueLimit::of(state);
     let before = update_row(state, request.arg(1), |before, _| {
         Ok(bound.change_unless_too_long(before, ValueChange::Remove))
@@ -74,7 +83,7 @@ pub(super) fn get_del(state: &mut ConnectionState, request: Request<'_>) -> Resu
 }
 
 /// Executes SETEX and PSETEX, with the equivalent option of SET.
-pub(super) fn set_ex(
+pub(in crate::resp) fn set_ex(
     state: &mut ConnectionState,
     request: Request<'_>,
     name: &str,
@@ -203,7 +212,10 @@ fn check_value_size(len: usize, (max, setting): (usize, &str)) -> Result<(), Ref
     Err((Code::BadRequest, message))
 }
 
-pub(super) fn set_range(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn set_range(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let (offset, part) = (parse_integer(request.arg(2))?, request.arg(3));
     let offset = usize::try_from(offset).map_err(|_| {
         let message = "offset is out of range".to_owned();
@@ -233,7 +245,10 @@ pub(super) fn set_range(state: &mut ConnectionState, request: Request<'_>) -> Re
     Ok(())
 }
 
-pub(super) fn get_ex(state: &mut ConnectionState, request: Request<'_>) -> Result<(), NoReply> {
+pub(in crate::resp) fn get_ex(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+) -> Result<(), NoReply> {
     let option = request.get(2).map(<[u8]>::to_ascii_uppercase);
     let expiry = match (option.as_deref(), request.len()) {
         (None, _) | (Some(b"PERSIST"), 3) => None,

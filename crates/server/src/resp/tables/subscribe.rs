@@ -510,7 +510,11 @@ fn store_subscriptions(state: &mut ConnectionState, subscriptions: Box<Connectio
 }
 
 /// Executes UNSUBSCRIBE and PUNSUBSCRIBE, for the given names or for all.
-pub(super) fn unsubscribe(state: &mut ConnectionState, request: Request<'_>, are_patterns: bool) {
+pub(in crate::resp) fn unsubscribe(
+    state: &mut ConnectionState,
+    request: Request<'_>,
+    are_patterns: bool,
+) {
     let word = if are_patterns {
         "punsubscribe"
     } else {

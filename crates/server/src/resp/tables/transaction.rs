@@ -114,7 +114,7 @@ pub(in crate::resp) fn mark_refused(state: &mut ConnectionState) {
 }
 
 /// Executes MULTI: the commands that follow are queued.
-pub(super) fn begin(state: &mut ConnectionState) -> Result<(), Refusal> {
+pub(in crate::resp) fn begin(state: &mut ConnectionState) -> Result<(), Refusal> {
     if state.transaction.is_some() {
         let message = "MULTI calls can not be nested".to_owned();
         return Err((Code::BadRequest, message));
@@ -125,7 +125,7 @@ pub(super) fn begin(state: &mut ConnectionState) -> Result<(), Refusal> {
 }
 
 /// Executes DISCARD: drops the queued commands.
-pub(super) fn discard(state: &mut ConnectionState) -> Result<(), Refusal> {
+pub(in crate::resp) fn discard(state: &mut ConnectionState) -> Result<(), Refusal> {
     take_transaction(state, "DISCARD")?;
     state.watched_keys = None;
     state.encoder().ok();
@@ -143,7 +143,7 @@ fn take_transaction(
 }
 
 /// Executes EXEC, once all data that its reads need has arrived.
-pub(super) fn exec(state: &mut ConnectionState, snapshot: &Snapshot) -> Option<Work> {
+pub(in crate::resp) fn exec(state: &mut ConnectionState, snapshot: &Snapshot) -> Option<Work> {
     if state.transaction.is_some()
         && let Some(awaited) = state.tables().unreflected_expiry()
     {

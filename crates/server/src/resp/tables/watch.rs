@@ -217,7 +217,7 @@ impl WatchJob {
 }
 
 /// Executes UNWATCH.
-pub(super) fn unwatch(state: &mut ConnectionState) {
+pub(in crate::resp) fn unwatch(state: &mut ConnectionState) {
     state.watched_keys = None;
     state.encoder().ok();
 }

@@ -117,10 +117,11 @@ impl Coordinator {
     }
 
     pub(super) async fn execute(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        if spaces::is_space_command(command) {
-            return self.execute_on_spaces(command, QueryScope::Alone).await;
+        use Coordination::{Elements, Functions, Rejected, Spaces, Sum};
+        let coordination = handlers::find(command).coordination;
+        if let Spaces(_, function) = coordination {
+            return function(&mut self.query_context(QueryScope::Alone), command).await;
         }
-        let request = command.request;
         self.check_owners(command)?;
         if let Some(core) = self.mapped_core(command) {
             let mut incoming = self.request_core(core, command.into(), self.execution());
@@ -130,62 +131,60 @@ impl Coordinator {
             // Checked before the pause, which involves all cores.
             self.core.tables.ensure_writes_accepted()?;
         }
-        let is_of_rows = matches!(
-            command.id(),
-            Id::Del | Id::Unlink | Id::MSet | Id::MSetNx | Id::MSetEx
-        );
-        if is_of_rows {
-            self.refuse_computed_rows(command.keys())?;
-        }
-        match command.id() {
-            Id::MGet | Id::JsonMGet | Id::Exists | Id::Touch | Id::RangeCount
-                if self.ticket.is_none() =>
-            {
-                self.read_consistently(command).await
+        match coordination {
+            Sum | Elements if command.writes() => {
+                self.refuse_computed_rows(command.keys())?;
+                Ok(self.execute_divided(command).await?.0)
             }
-            Id::MGet | Id::JsonMGet => Ok(self.mget(command).await?.0),
-            Id::Exists | Id::Touch | Id::Del | Id::Unlink => Ok(self
-                .sum_replies(command, self.divide_by_owner(command))
-                .await?
-                .0),
-            Id::RangeCount | Id::RangeDel => Ok(self
-                .sum_replies(command, self.copy_for_each_core(command))
-                .await?
-                .0),
-            Id::MSet | Id::MSetNx | Id::MSetEx => self.put_texts(command).await,
-            Id::JsonMSet => self.json_mset(request).await,
-            Id::RandomKey => self.random_key().await,
-            Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id(), request).await,
-            Id::Keys => self.keys(request).await,
-            Id::FlushDb | Id::FlushAll => self.flush(command).await,
-            Id::Range => self.read_range(request).await,
-            Id::Scan => self.scan(request).await,
-            Id::JoinInfo => {
-                let joins = self.core.shared.tables.joins(self.ticket).await;
-                let name = joins::parse_text(request.arg(1))?;
-                let joins = joins.map_err(stopping)?;
-                let Some(join) = joins.iter().find(|join| join.name == name) else {
-                    let name = name.to_owned();
-                    return Err(refusal(larder_join::Error::UnknownJoin { name }));
-                };
-                Ok(self.encode(|encoder| joins::encode_join(encoder, join)))
-            }
-            Id::JoinCreate | Id::JoinDrop => self.define(JoinChange::parse(command)?).await,
-            _ => Err((
+            Sum | Elements if self.ticket.is_none() => self.read_consistently(command).await,
+            Sum | Elements => Ok(self.execute_divided(command).await?.0),
+            Functions {
+                cores: Some(function),
+                ..
+            } => function(self, command).await,
+            Functions { cores: None, .. } | Rejected | Spaces(..) => Err((
                 Code::BadRequest,
                 format!("{} cannot be executed over several cores", command.name()),
             )),
         }
     }
 
-    /// Executes a command on spaces.
-    pub(super) async fn execute_on_spaces(
+    /// Executes a command on its cores, each of which executes it on its keys or rows, and combines the replies.
+    async fn execute_divided(&self, command: Command<'_>) -> Result<MultiCoreRead, Refusal> {
+        match handlers::find(command).coordination {
+            Coordination::Elements => self.mget(command).await,
+            _ if command.keys().len() > 0 => {
+                self.sum_replies(command, self.divide_by_owner(command))
+                    .await
+            }
+            _ => {
+                self.sum_replies(command, self.copy_for_each_core(command))
+                    .await
+            }
+        }
+    }
+
+    /// Executes JOIN.CREATE and JOIN.DROP.
+    pub(in crate::resp) async fn define_join(
         &mut self,
         command: Command<'_>,
-        scope: QueryScope,
     ) -> Result<Vec<u8>, Refusal> {
-        let mut context = self.query_context(scope);
-        Box::pin(spaces::execute(&mut context, command)).await
+        self.define(JoinChange::parse(command.id(), command.request)?)
+            .await
+    }
+
+    pub(in crate::resp) async fn join_info(
+        &self,
+        request: Request<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let joins = self.core.shared.tables.joins(self.ticket).await;
+        let name = joins::parse_text(request.arg(1))?;
+        let joins = joins.map_err(stopping)?;
+        let Some(join) = joins.iter().find(|join| join.name == name) else {
+            let name = name.to_owned();
+            return Err(refusal(larder_join::Error::UnknownJoin { name }));
+        };
+        Ok(self.encode(|encoder| joins::encode_join(encoder, join)))
     }
 
     pub(super) fn query_context(&self, scope: QueryScope) -> QueryContext {
@@ -213,7 +212,7 @@ impl Coordinator {
         }
         check_flush(command.request)?;
         if self.ticket.is_some() {
-            return Err(spaces::flush_in_multi_refusal(command));
+            return Err(spaces::flush_in_multi_refusal(command.name()));
         }
         spaces::drop_all(&self.query_context(scope)).await
     }
@@ -241,17 +240,7 @@ impl Coordinator {
         command: Command<'_>,
     ) -> Result<Vec<u8>, Refusal> {
         for _ in 0..ATTEMPTS_MAX {
-            let (reply, is_consistent) = match command.id() {
-                Id::MGet | Id::JsonMGet => self.mget(command).await?,
-                Id::Exists | Id::Touch => {
-                    self.sum_replies(command, self.divide_by_owner(command))
-                        .await?
-                }
-                _ => {
-                    self.sum_replies(command, self.copy_for_each_core(command))
-                        .await?
-                }
-            };
+            let (reply, is_consistent) = self.execute_divided(command).await?;
             if is_consistent {
                 return Ok(reply);
             }
@@ -301,7 +290,7 @@ impl Coordinator {
         vec![command.into(); self.cores()]
     }
 
-    pub(super) fn encode(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+    pub(in crate::resp) fn encode(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
         let (mut out, proto) = (Vec::new(), self.proto);
         write(&mut Encoder {
             out: &mut out,
@@ -373,7 +362,10 @@ impl Coordinator {
     }
 
     /// Removes all rows, on each core separately.
-    pub(super) async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn flush(
+        &mut self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         self.drop_spaces(command, QueryScope::Alone).await?;
         let incoming = self.request_cores(self.copy_for_each_core(command), self.execution());
         let replies = collect_replies(incoming.into_iter().flatten()).await?;
@@ -382,7 +374,7 @@ impl Coordinator {
     }
 
     /// Pauses the cores, unless they are already paused.
-    pub(super) async fn pause(&mut self) -> Result<Option<PausedCores>, Refusal> {
+    pub(in crate::resp) async fn pause(&mut self) -> Result<Option<PausedCores>, Refusal> {
         match self.ticket {
             Some(_) => Ok(None),
             None => self.pause_all().await.map(Some),
@@ -415,7 +407,10 @@ impl Coordinator {
     }
 
     /// Logs the changes, and resumes the cores that this command paused.
-    pub(super) async fn resume(&mut self, paused: Option<PausedCores>) -> Result<(), Refusal> {
+    pub(in crate::resp) async fn resume(
+        &mut self,
+        paused: Option<PausedCores>,
+    ) -> Result<(), Refusal> {
         match paused {
             None => Ok(()),
             Some(paused) => {
@@ -434,7 +429,10 @@ impl Coordinator {
     }
 
     /// Returns all rows of a range, in a transaction.
-    pub(super) async fn read_range(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn read_range(
+        &self,
+        request: Request<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         let query = RangeQuery::parse(request)?;
         let handle = &self.core.shared.tables;
         let pause = self.ticket.map(|ticket| (ticket, self.paused_until));
@@ -454,7 +452,7 @@ impl Coordinator {
         tables.is_computed(table) || tables.is_mapped(table)
     }
 
-    pub(super) async fn scan(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn scan(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let handle = &self.core.shared.tables;
         if self.is_of_node {
             let walk = scan::KeyWalk::parse_part(request)?;

@@ -14,13 +14,17 @@ use super::{Coordinator, collect_replies, core_stopped};
 use crate::tables::Refusal;
 
 /// Returns whether the error of a GET means that the key holds an object.
-pub(super) fn is_of_object(error: &[u8]) -> bool {
+pub(in crate::resp) fn is_of_object(error: &[u8]) -> bool {
     error.starts_with(b"-WRONGTYPE ")
 }
 
 impl Coordinator {
     /// Executes MSET, MSETNX and MSETEX.
-    pub(super) async fn put_texts(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn put_texts(
+        &mut self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        self.refuse_computed_rows(command.keys())?;
         let puts = MultiPut::parse(command.id(), command.request)?;
         let paused = self.pause().await?;
         let done = self.put_in_pause(command, &puts).await;
@@ -69,7 +73,11 @@ impl Coordinator {
         Ok(combined_error(command, &replies).map_or(Ok(true), Err))
     }
 
-    pub(super) async fn copy(&mut self, id: Id, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn copy(
+        &mut self,
+        id: Id,
+        request: Request<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         let options = keys::CopyOptions::parse(id, request)?;
         let paused = self.pause().await?;
         let done = self.copy_row(&options, request).await;
@@ -147,7 +155,7 @@ impl Coordinator {
     }
 
     /// Returns the value of a row, or the error reply.
-    pub(super) async fn read_value(
+    pub(in crate::resp) async fn read_value(
         &self,
         key: &[u8],
     ) -> Result<Result<Option<Vec<u8>>, Vec<u8>>, Refusal> {
@@ -159,7 +167,7 @@ impl Coordinator {
     }
 
     /// Returns the reply of the core that owns a key, which is the first argument.
-    pub(super) async fn execute_on_owner(
+    pub(in crate::resp) async fn execute_on_owner(
         &self,
         id: Id,
         args: &[&[u8]],
@@ -171,7 +179,7 @@ impl Coordinator {
     }
 
     /// Executes RANDOMKEY over all cores of this node.
-    pub(super) async fn random_key(&self) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn random_key(&self) -> Result<Vec<u8>, Refusal> {
         let mut keys = Vec::new();
         for walk in scan::KeyWalk::random() {
             keys = self.collect_keys(&walk).await?;
@@ -182,7 +190,7 @@ impl Coordinator {
         Ok(self.encode(|encoder| scan::encode_random_key(encoder, &keys)))
     }
 
-    pub(super) async fn keys(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn keys(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         scan::refuse_store(&self.core.shared.catalog.load(), request.arg(1))?;
         let walk = scan::KeyWalk::all_matching(request.arg(1))?;
         let keys = walk.filter_keys(self.collect_keys(&walk).await?)?;

@@ -9,7 +9,6 @@ mod define;
 mod exec;
 mod keys;
 mod nodes;
-mod objects;
 mod retry_limit;
 
 use std::future::poll_fn;
@@ -24,6 +23,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::core::Core;
+use super::super::handlers::{self, Coordination};
 use super::super::incoming::Incoming;
 use super::super::reply_decoding;
 use super::super::spaces::{self, QueryContext, QueryScope};
@@ -41,6 +41,7 @@ use crate::clients::{Client, encode_refusal};
 use crate::tables::{Execution, Gate, PausedCores, Refusal, refusal, stopping};
 
 pub(crate) use define::{define_in_cluster, define_on_all_cores, follow_definitions};
+pub(in crate::resp) use keys::is_of_object;
 pub(in crate::resp) use nodes::{
     node_places, request_nodes, request_places, wait_for_change, wait_for_node_places,
 };
@@ -252,7 +253,7 @@ fn are_consistent<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool 
 }
 
 /// Executes one command on several cores.
-struct Coordinator {
+pub(in crate::resp) struct Coordinator {
     core: Rc<Core>,
     client: Arc<Client>,
     proto: Proto,

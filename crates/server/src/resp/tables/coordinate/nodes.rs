@@ -23,12 +23,13 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
 use super::super::super::core::Core;
+use super::super::super::handlers::{self, Coordination};
 use super::super::super::incoming::Incoming;
 use super::super::super::mixed_reads::SplitRequest;
 use super::super::super::nodes::{BatchTarget, RoutedBatch};
 use super::super::super::place::{are_slots_moving, place_of, record_place};
 use super::super::super::reply_decoding;
-use super::super::super::spaces::{self, QueryScope};
+use super::super::super::spaces::QueryScope;
 use super::super::super::subject::{CommandSubject, is_of_table};
 use super::super::joins::JoinChange;
 use super::super::partial_write::combined_error;
@@ -58,47 +59,75 @@ impl Coordinator {
         if CommandSubject::of(&snapshot, command) == CommandSubject::Both {
             return self.read_stores_and_tables(command).await;
         }
-        if spaces::is_space_command(command) {
-            return self.execute_on_spaces(command, QueryScope::Nodes).await;
-        }
-        match command.id() {
-            Id::MGet | Id::JsonMGet => self.mget_over_nodes(&snapshot, command).await,
-            Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
-                let (parts, _) = self.parts_by_node(&snapshot, command)?;
-                let versions = store_versions(&snapshot, command);
-                // All requests are sent before the first reply is awaited.
-                let incoming: Vec<Incoming> = parts
-                    .iter()
-                    .map(|part| self.request_part(command, part, &versions))
-                    .collect();
-                let replies = collect_replies(incoming).await?;
+        match handlers::find(command).coordination {
+            Coordination::Spaces(_, function) => {
+                function(&mut self.query_context(QueryScope::Nodes), command).await
+            }
+            Coordination::Elements => self.mget_over_nodes(&snapshot, command).await,
+            Coordination::Sum if command.keys().len() > 0 => {
+                self.sum_by_key(&snapshot, command).await
+            }
+            Coordination::Sum => {
+                let replies = self.request_nodes(command.into()).await?;
                 Ok(self.add_replies(command, 0, &replies))
             }
-            Id::RangeCount | Id::RangeDel | Id::DbSize => self.sum_over_nodes(command).await,
-            Id::FlushDb | Id::FlushAll => {
-                self.drop_spaces(command, QueryScope::Nodes).await?;
-                let replies = self.request_nodes(command.into()).await?;
-                let refused = combined_error(command, &replies);
-                Ok(refused.unwrap_or_else(|| self.encode(|encoder| encoder.ok())))
+            Coordination::Functions {
+                nodes: Some(function),
+                ..
+            } => function(self, command).await,
+            Coordination::Functions { nodes: None, .. } | Coordination::Rejected => {
+                Err(keys_on_several_nodes(command.name()))
             }
-            Id::Keys => self.keys_over_nodes(command).await,
-            Id::RandomKey => {
-                let replies = self.request_nodes(command.into()).await?;
-                let is_key = |reply: &&Vec<u8>| reply_decoding::decode_value(reply).is_some();
-                let found: Vec<&Vec<u8>> = replies.iter().filter(is_key).collect();
-                let chosen =
-                    (!found.is_empty()).then(|| found[scan::random_index(found.len())].clone());
-                Ok(chosen.unwrap_or_else(|| self.encode(|encoder| encoder.null())))
-            }
-            Id::Scan => self.scan_over_nodes(command.request).await,
-            Id::JoinCreate | Id::JoinDrop => {
-                let change = JoinChange::parse(command)?;
-                let (shared, tables) = (&self.core.shared, &self.core.tables);
-                super::define::define_in_cluster(shared, tables, &change).await?;
-                Ok(self.encode(|encoder| encoder.ok()))
-            }
-            _ => Err(keys_on_several_nodes(command.name())),
         }
+    }
+
+    /// Adds up the replies of the nodes of a command's keys.
+    async fn sum_by_key(
+        &self,
+        snapshot: &Snapshot,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (parts, _) = self.parts_by_node(snapshot, command)?;
+        let versions = store_versions(snapshot, command);
+        // All requests are sent before the first reply is awaited.
+        let incoming: Vec<Incoming> = parts
+            .iter()
+            .map(|part| self.request_part(command, part, &versions))
+            .collect();
+        let replies = collect_replies(incoming).await?;
+        Ok(self.add_replies(command, 0, &replies))
+    }
+
+    pub(in crate::resp) async fn flush_over_nodes(
+        &mut self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        self.drop_spaces(command, QueryScope::Nodes).await?;
+        let replies = self.request_nodes(command.into()).await?;
+        let refused = combined_error(command, &replies);
+        Ok(refused.unwrap_or_else(|| self.encode(|encoder| encoder.ok())))
+    }
+
+    pub(in crate::resp) async fn random_key_over_nodes(
+        &self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let replies = self.request_nodes(command.into()).await?;
+        let is_key = |reply: &&Vec<u8>| reply_decoding::decode_value(reply).is_some();
+        let found: Vec<&Vec<u8>> = replies.iter().filter(is_key).collect();
+        let chosen = (!found.is_empty()).then(|| found[scan::random_index(found.len())].clone());
+        Ok(chosen.unwrap_or_else(|| self.encode(|encoder| encoder.null())))
+    }
+
+    /// Executes JOIN.CREATE and JOIN.DROP.
+    pub(in crate::resp) async fn define_join_over_nodes(
+        &self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let change = JoinChange::parse(command.id(), command.request)?;
+        let (shared, tables) = (&self.core.shared, &self.core.tables);
+        super::define::define_in_cluster(shared, tables, &change).await?;
+        Ok(self.encode(|encoder| encoder.ok()))
     }
 
     /// Returns the keys of a command by node, and the index of each key's part.
@@ -185,17 +214,17 @@ impl Coordinator {
         Ok(all)
     }
 
-    async fn sum_over_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn db_size_over_nodes(
+        &self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         let replies = self.request_nodes(command.into()).await?;
-        let mut records = 0;
-        if command.id() == Id::DbSize {
-            // Each node counts only its rows; every node knows the records of all stores.
-            let snapshot = self.core.shared.catalog.load();
-            let counts = snapshot
-                .iter()
-                .map(|live| live.version.manifest().record_count);
-            records = counts.sum::<u64>() as i64;
-        }
+        // Each node counts only its rows; every node knows the records of all stores.
+        let snapshot = self.core.shared.catalog.load();
+        let counts = snapshot
+            .iter()
+            .map(|live| live.version.manifest().record_count);
+        let records = counts.sum::<u64>() as i64;
         Ok(self.add_replies(command, records, &replies))
     }
 
@@ -204,7 +233,10 @@ impl Coordinator {
         request_nodes(&self.core, &self.client, self.proto, batch).await
     }
 
-    async fn keys_over_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn keys_over_nodes(
+        &self,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         scan::refuse_store(&self.core.shared.catalog.load(), command.arg(1))?;
         let mut keys = Vec::new();
         for reply in self.request_nodes(command.into()).await? {
@@ -217,7 +249,10 @@ impl Coordinator {
         Ok(self.encode(|encoder| scan::encode_keys(encoder, &keys)))
     }
 
-    async fn scan_over_nodes(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(in crate::resp) async fn scan_over_nodes(
+        &self,
+        request: Request<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         let handle = &self.core.shared.tables;
         let walk = scan::KeyWalk::parse(request, &handle.cursors())?;
         let part = walk.part_args();
