@@ -13,7 +13,7 @@
 //! - `gate`: delays replies; `refusal` rejects writes.
 //! - `shards`: messages between the engines of several cores (`conversations`: of other nodes); `pause` makes an
 //!   operation on several cores atomic. With one core, neither has a cost.
-//! - `objects`: hashes and documents, which are rows too; `spaces` indexes them.
+//! - `field_expiries`: objects (hashes and documents), which are rows too, and the expiry of fields; `spaces` indexes them.
 //! - `postgres`: tables whose rows are in PostgreSQL.
 //!
 //! The commands are in `resp/tables`.
@@ -33,6 +33,7 @@ mod cursors;
 mod events;
 mod executing_command;
 mod expiry;
+mod field_expiries;
 mod gate;
 mod handle;
 mod maintenance;
@@ -41,7 +42,6 @@ mod maintenance;
 #[path = "../../../journal/tests/it/model_disk.rs"]
 pub mod model_disk;
 mod no_reply;
-pub mod objects;
 mod open;
 mod outgoing_slots;
 mod pause;
@@ -75,6 +75,7 @@ use crate::spaces::Spaces;
 pub use cursors::Cursors;
 pub use events::SelectedEvents;
 pub use executing_command::ExecutingCommand;
+pub use field_expiries::{has_object, read_object};
 pub use gate::Gate;
 pub use handle::{CoreMessage, OnDisk, Shares, TablesHandle, TablesStats, collect_results};
 pub use no_reply::{NoReply, WaitCondition, require_done};
@@ -135,7 +136,7 @@ pub struct Tables {
     /// Set if rows belong to a cluster.
     replicated: Option<replicated::Replicated>,
     pause: RefCell<pause::Pause>,
-    field_expiries: objects::FieldExpiries,
+    field_expiries: field_expiries::FieldExpiries,
     spaces: Spaces,
     /// The steps and rests of filling regions.
     copy_pacer: copy_pacing::CopyPacer,

@@ -15,7 +15,7 @@ use larder_protocol::config::ClusterMode;
 use larder_types::{SLOTS, fault_point};
 use tokio::sync::Notify;
 
-use super::objects::FieldExpiries;
+use super::field_expiries::FieldExpiries;
 use super::replicated::{Replicated, SlotRecovery};
 use super::shards::ShardState;
 use super::{STEP_ROWS, Tables, decode_catalog, journal_fsync, postgres};

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use larder_join::{LogEntry, row_slot};
 use larder_types::{row_key, text_row, with_object_row};
 
-use super::objects::has_object;
+use super::has_object;
 use super::{Gate, Tables};
 
 /// Set when a row that a connection watches has changed.

@@ -8,12 +8,11 @@ use larder_types::object_row;
 
 use super::super::output::Output;
 use super::super::state::ConnectionState;
-use crate::clients::Limits;
-use crate::tables::objects::{
-    OBJECT_BYTES_MAX, check_can_hold_object, check_not_text, put_with_expiry, read_object,
-    wrong_type,
+use super::rows::{
+    OBJECT_BYTES_MAX, check_can_hold_object, check_not_text, put_with_expiry, wrong_type,
 };
-use crate::tables::{NoReply, Refusal, refusal};
+use crate::clients::Limits;
+use crate::tables::{NoReply, Refusal, read_object, refusal};
 
 /// The new state of an object after a command.
 pub enum NewState {

@@ -39,8 +39,7 @@ use super::hash::change_refusal;
 use super::json::{document_refusal, parse_json, parse_text};
 use crate::error::show;
 use crate::spaces::Catalog;
-use crate::tables::objects::read_object;
-use crate::tables::{NoReply, Refusal};
+use crate::tables::{NoReply, Refusal, read_object};
 
 /// Maximum number of changes of one command.
 const CHANGES_MAX: usize = 128;

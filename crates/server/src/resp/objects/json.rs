@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::super::state::ConnectionState;
 use super::access::{NewState, change, read};
 use super::hash::syntax_error;
-use crate::tables::objects::{OBJECT_BYTES_MAX, wrong_type};
+use super::rows::{OBJECT_BYTES_MAX, wrong_type};
 use crate::tables::{NoReply, Refusal};
 
 fn bad_request(message: impl Into<String>) -> Refusal {

@@ -16,8 +16,8 @@ use super::super::state::ConnectionState;
 use super::super::tables::{Coordinator, is_of_object};
 use super::access::{check_object_size, corrupted_object, put};
 use super::json::{parse_json, parse_path, set_in};
-use crate::tables::objects::{check_can_hold_object, read_object, wrong_type};
-use crate::tables::{NoReply, Refusal};
+use super::rows::{check_can_hold_object, wrong_type};
+use crate::tables::{NoReply, Refusal, read_object};
 
 /// One of the values to set.
 struct PathAssignment<'a> {

@@ -4,12 +4,12 @@ use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
 use larder_types::{CLIENT_KEY_BYTES_MAX, OBJECT_MARK, VALUE_BYTES_MAX};
 
+use super::super::objects::wrong_type;
 use super::super::subject::is_of_table;
 use super::scan;
 use crate::catalog::Snapshot;
 use crate::error::show;
 use crate::tables::Refusal;
-use crate::tables::objects::wrong_type;
 
 /// Returns the error for a range in which larder stores objects and plain keys.
 #[inline]

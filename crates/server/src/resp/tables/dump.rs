@@ -10,12 +10,11 @@ use larder_space::object::hash::Field;
 use larder_space::object::{Document, Hash, Object};
 use larder_types::{VALUE_BYTES_MAX, text_row};
 
-use super::super::objects::{check_object_size, corrupted_object};
+use super::super::objects::{OBJECT_BYTES_MAX, check_object_size, corrupted_object};
 use super::super::state::ConnectionState;
 use super::rows::{get, key_exists, put_object, put_text, remove_value, write};
 use super::{parse_integer, syntax_error};
-use crate::tables::objects::{OBJECT_BYTES_MAX, read_object};
-use crate::tables::{NoReply, Refusal};
+use crate::tables::{NoReply, Refusal, read_object};
 
 fn bad_request(message: &str) -> Refusal {
     (Code::BadRequest, message.to_owned())

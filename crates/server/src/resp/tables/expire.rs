@@ -4,12 +4,12 @@ use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
+use super::super::objects::find_row;
 use super::super::state::ConnectionState;
 use super::reads::{RowLookup, get_lenient};
 use super::rows::write;
 use super::{parse_integer, syntax_error};
 use crate::error::show;
-use crate::tables::objects::find_row;
 use crate::tables::{NoReply, Refusal, refusal};
 
 /// A time, its unit in milliseconds, and whether it is relative to now instead of 1970.

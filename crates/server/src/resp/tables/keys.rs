@@ -8,6 +8,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_types::{integer, object_key};
 
+use super::super::objects::find_row;
 use super::super::reply_decoding;
 use super::super::state::ConnectionState;
 use super::condition::Condition;
@@ -15,7 +16,6 @@ use super::expire::{Ttl, TtlOption};
 use super::partial_write::partial_write_error;
 use super::rows::{get, key_exists, put_object, put_text, refuse_computed_rows, write};
 use super::{parse_integer, syntax_error};
-use crate::tables::objects::find_row;
 use crate::tables::{Gate, NoReply, Refusal, refusal};
 
 /// The texts that MSET, MSETNX or MSETEX puts atomically.

@@ -5,12 +5,12 @@ use larder_protocol::resp::Encoder;
 use larder_space::object::ObjectView;
 use larder_types::with_text_row;
 
+use super::super::objects::{ValueType, wrong_type};
 use super::super::reads::{KeyQuery, byte_range};
 use super::super::state::ConnectionState;
 use super::condition::digest;
 use super::rows::get;
-use crate::tables::objects::{ValueType, read_object, wrong_type};
-use crate::tables::{NoReply, Refusal, require_done};
+use crate::tables::{NoReply, Refusal, read_object, require_done};
 
 /// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,15 +5,13 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_types::{object_row, text_row};
 
+use super::super::objects::{check_not_computed, put_with_expiry, remove_object, wrong_type};
 use super::super::state::ConnectionState;
 use super::condition::Condition;
 use super::expire::TtlOption;
 use super::partial_write::partial_write_error;
 use super::{strings, syntax_error};
-use crate::tables::objects::{
-    check_not_computed, has_object, put_with_expiry, read_object, remove_object, wrong_type,
-};
-use crate::tables::{NoReply, Refusal, refusal, require_done};
+use crate::tables::{NoReply, Refusal, has_object, read_object, refusal, require_done};
 
 pub(super) fn write<T>(
     state: &mut ConnectionState,

@@ -12,6 +12,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::{NAMELESS, OBJECT_MARK, PLAIN_TEXT, Random, is_plain, row_key};
 
+use super::super::objects::ValueType;
 use super::super::state::ConnectionState;
 use super::super::subject::is_of_table;
 use super::range::successor;
@@ -19,7 +20,6 @@ use super::{parse_integer, syntax_error};
 use crate::catalog::Snapshot;
 use crate::error::show;
 use crate::glob::Glob;
-use crate::tables::objects::ValueType;
 use crate::tables::{Cursors, NoReply, Refusal, require_done};
 
 const COUNT_DEFAULT: i64 = 10;

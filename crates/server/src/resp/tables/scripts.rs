@@ -5,12 +5,12 @@ use larder_protocol::resp::Request;
 use larder_types::text_row;
 
 use super::super::known_scripts::{Script, ScriptCall};
+use super::super::objects::wrong_type;
 use super::super::state::ConnectionState;
 use super::expire::{deadline, ensure_positive};
 use super::parse_integer;
 use super::rows::{get, key_exists, put_text, write};
-use crate::tables::objects::{has_object, wrong_type};
-use crate::tables::{NoReply, Refusal, refusal};
+use crate::tables::{NoReply, Refusal, has_object, refusal};
 
 /// The return value of a script.
 enum ScriptReply {

@@ -6,13 +6,13 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_types::{decimal, text_row};
 
+use super::super::objects::{put_with_expiry, wrong_type};
 use super::super::state::ConnectionState;
 use super::expire::{deadline, ensure_positive, expiry};
 use super::rows::{get, put_text, write};
 use super::{parse_integer, syntax_error};
 use crate::clients::Limits;
-use crate::tables::objects::{has_object, put_with_expiry, wrong_type};
-use crate::tables::{NoReply, Refusal, refusal};
+use crate::tables::{NoReply, Refusal, has_object, refusal};
 
 /// A change of a row.
 enum ValueChange {
