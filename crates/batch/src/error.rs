@@ -130,7 +130,7 @@ impl fmt::Display for Error {
                 }
                 write!(
                     f,
-                    ", and of the memory {} are for that; choose a longer key, or first or last instead of collect",
+                    ", but {} are available for one key; choose a longer key, or first or last instead of collect",
                     ByteSize(*available_bytes)
                 )
             }

@@ -400,7 +400,7 @@ fn collecting_one_key_is_rejected_before_it_exceeds_its_memory() {
     assert!(
         error
             .to_string()
-            .starts_with("to collect the 1200 values of key \"{t}heavy\" takes 11.5MiB at once, and of the memory 4MiB are for that"),
+            .starts_with("collecting the 1200 values of key \"{t}heavy\" needs 11.5MiB of memory, but 4MiB are available for one key"),
         "{error}"
     );
 }

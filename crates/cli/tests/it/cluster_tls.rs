@@ -278,7 +278,7 @@ fn nodes_use_tls_reload_certificates_and_report_an_untrusted_peer() {
     wait_for("it is told", || {
         let output = scene.larder(&b, &["cluster", "status"]);
         output.contains("! node d is connected to etcd, and cannot be reached by a, b, c: ")
-            && output.contains("signed by another authority")
+            && output.contains("signed by an authority that this node does not trust")
     });
     for node in [d, a, b, c] {
         node.server.kill();

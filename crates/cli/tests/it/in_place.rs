@@ -74,7 +74,7 @@ fn a_store_folder_is_readable_while_its_server_runs() {
     run_ok(rollback);
     let error = run_failing(3, ["get", store, "k", "--version", "previous"]);
     assert!(
-        error.contains("has no earlier version to return to; it holds 1, 2"),
+        error.contains("has no previous version; it contains 1, 2"),
         "{error}"
     );
     let dump = run_ok(["dump", store, "--version", "1"]);

@@ -409,7 +409,12 @@ fn a_push_cancels_only_the_compaction_of_its_store() {
     let compaction = ended(&server, compaction);
     assert_eq!(compaction.state, PullState::Cancelled);
     let output = compaction.error.unwrap();
-    assert!(output.message.contains("goes before"), "{output:?}");
+    assert!(
+        output
+            .message
+            .contains("takes precedence over the compaction"),
+        "{output:?}"
+    );
     assert_eq!(ended(&server, pull).state, PullState::Done);
     assert_eq!((served(&server), live(&server).layers), ('c', 3));
     assert_eq!(leftovers(&place("data")), [""; 0]);

@@ -140,8 +140,8 @@ fn very_many_rows_of_one_key_stay_within_the_memory() {
     assert!(
         refused
             .stderr
-            .contains("to collect the 30000 values of key \"one\" takes 235.1MiB")
-            && refused.stderr.contains("6MiB are for that")
+            .contains("collecting the 30000 values of key \"one\" needs 235.1MiB")
+            && refused.stderr.contains("6MiB are available for one key")
             && refused.stderr.contains("give --memory 2586MiB or more"),
         "{}",
         refused.stderr

@@ -259,7 +259,7 @@ fn a_report_is_written_whether_the_version_passes_or_not() {
     ];
     run_failing(4, build(&moved, &at("refused"), &words));
     let page = std::fs::read_to_string(&report).unwrap();
-    assert!(page.contains("1 of 3 gates refuse it"), "{page}");
+    assert!(page.contains("1 of 3 gates reject it"), "{page}");
     for output in ["max_shift", "price", "refused", "before", "null before"] {
         assert!(page.contains(output), "{output}");
     }

@@ -109,5 +109,8 @@ fn an_impossible_recording_is_rejected_before_it_starts() {
     assert!(error.contains("nothing was done with inns in "), "{error}");
     let plan = ["space", "plan", "--workload", "recorded"];
     let error = run_failing(2, plan);
-    assert!(error.contains("say of which space"), "{error}");
+    assert!(
+        error.contains("name the recorded space with --space"),
+        "{error}"
+    );
 }

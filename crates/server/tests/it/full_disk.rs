@@ -139,7 +139,7 @@ fn a_full_disk_rejects_writes_is_reported_and_recovers_automatically() {
         let info = other.reply();
         assert!(info.contains("tables_last_snapshot:ok"), "{info}");
         assert!(
-            info.contains("tables_writes:refused: tables take"),
+            info.contains("tables_writes:refused: tables currently reject writes"),
             "{info}"
         );
         let gauge = |server: &TestServer| {

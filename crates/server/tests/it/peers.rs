@@ -351,7 +351,9 @@ fn an_abandoned_request_has_an_unknown_outcome() {
     local(async {
         let (one, _two, _) = two(false).await;
         let result = request_reply(&one, "drop").await;
-        assert!(matches!(&result, Err(Failure::Unknown(why)) if why.contains("before its answer")));
+        assert!(
+            matches!(&result, Err(Failure::Unknown(why)) if why.contains("before its response was complete"))
+        );
         assert!(request_reply(&one, "echo").await.is_ok(), "others go on");
     });
 }

@@ -70,7 +70,7 @@ fn only_versions_signed_by_a_configured_key_go_live() {
     assert_eq!(pull["error"]["code"], json!("REFUSED"), "{pull}");
     let message = check_rejected(&server, &at("two"));
     assert!(
-        message.contains("none of the keys") && message.contains(&key(2).public().to_string()),
+        message.contains("not one of the keys") && message.contains(&key(2).public().to_string()),
         "{message}"
     );
     server.check_value("pymk", "k7", "plain");

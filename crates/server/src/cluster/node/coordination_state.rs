@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub const MAP: &str = "map";
 pub const NODES: &str = "nodes/";
 pub const REPORTS: &str = "reports/";
-pub const ASKS: &str = "requests/";
+pub const ASKS: &str = "asks/";
 pub const ANSWERS: &str = "answers/";
 /// Problems that need an operator, according to the controller: a list of sentences.
 pub const BLOCKED: &str = "blocked";

@@ -65,7 +65,7 @@ pub(super) enum TtlOption<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Ttl {
     Forever,
-    KeepTtl,
+    Keep,
     Until(ExpirySpec),
 }
 
@@ -103,7 +103,7 @@ impl<'a> TtlOption<'a> {
     pub fn validate(self, command: &str) -> Result<Ttl, Refusal> {
         Ok(match self {
             TtlOption::Forever => Ttl::Forever,
-            TtlOption::KeepTtl => Ttl::KeepTtl,
+            TtlOption::KeepTtl => Ttl::Keep,
             TtlOption::Timed(option, time) => Ttl::Until(ensure_positive(
                 expiry(option, parse_integer(time)?),
                 command,
@@ -126,7 +126,7 @@ impl Ttl {
     ) -> Result<Option<u64>, Refusal> {
         Ok(match self {
             Ttl::Forever => None,
-            Ttl::KeepTtl => {
+            Ttl::Keep => {
                 let row = find_row(engine, key, now);
                 engine.expires_at(&row, now)
             }

@@ -197,7 +197,7 @@ fn a_node_that_restarts_with_an_empty_folder_keeps_its_name_and_gets_a_new_disk_
     wait_until_up(&cluster, 2);
     assert_ne!(id(&cluster, 2), before);
     cluster.wait_until_served();
-    assert!(cluster.log(2).contains("does not count any more"));
+    assert!(cluster.log(2).contains("are not valid any more"));
 }
 
 /// An owner gives away a slot only after all its writes were acknowledged. Meanwhile, reads of the slot wait, and the

@@ -180,7 +180,7 @@ fn the_second_of_two_servers_with_one_name_waits_and_reports_it() {
     cluster.kill(0);
     cluster.wait_for("the second has the name", || {
         let why = cluster.get(second, "/readyz").1;
-        why.contains("n1 came back with another disk, and it alone had the rows")
+        why.contains("n1 returned with another disk, and only it had the rows")
     });
     assert_ne!(cluster.info(second, "cluster_blocked"), "0");
 }

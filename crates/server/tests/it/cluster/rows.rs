@@ -403,7 +403,7 @@ fn a_node_with_an_old_disk_is_refilled_and_restores_no_old_rows() {
         cluster.wait_until_served();
     });
     let log = cluster.log(2);
-    assert!(log.contains("does not count any more"), "{log}");
+    assert!(log.contains("are not valid any more"), "{log}");
 }
 
 /// Fills a node's disk and writes `key` until the node reports that the disk is full. Returns the client and the number of its

@@ -81,7 +81,7 @@ fn only_versions_signed_by_a_configured_key_go_live() {
 
     // Every node rejects these pushes, and the live version stays.
     for node in cluster.running() {
-        check_refused(&push(&cluster, node, others.path()), "none of the keys");
+        check_refused(&push(&cluster, node, others.path()), "not one of the keys");
         check_refused(&push(&cluster, node, plain.path()), "is not signed");
     }
     check_live(&cluster, "ours");

@@ -396,7 +396,7 @@ impl MovingHotel {
 /// Returns the number of searches that were answered from regions.
 pub(super) fn count_region_replies(client: &mut Client) -> Option<u64> {
     let info = ask(client, &["FT.INFO", "hotels"]);
-    let rest = info.split("|count_region_replies|:").nth(1)?;
+    let rest = info.split("|region_answers|:").nth(1)?;
     Some(rest.split('|').next()?.parse().expect("a number"))
 }
 

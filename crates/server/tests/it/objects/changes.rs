@@ -173,7 +173,7 @@ fn numbers_texts_lists_sets_and_maps_are_changed_atomically() {
             ),
             (
                 "OBJ.CHANGE o:1 AS LIST DO ADD n 1",
-                "-ERR AS HASH or AS JSON",
+                "-ERR AS must be followed by HASH or JSON",
             ),
             (
                 "OBJ.CHANGE o:1 DO SUNION n 1",

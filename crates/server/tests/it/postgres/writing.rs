@@ -199,7 +199,7 @@ fn counters_and_objects_are_written_in_their_columns() {
     assert!(
         client
             .call("EXEC")
-            .contains("writes to it cannot be in a transaction")
+            .contains("so a transaction cannot write to it")
     );
 }
 

@@ -55,7 +55,7 @@ impl Coordinator {
                 time = deadline(expiry, self.core.tables.now(), puts.command)?.to_string();
                 &[b"PXAT", time.as_bytes()]
             }
-            Ttl::KeepTtl => &[b"KEEPTTL"],
+            Ttl::Keep => &[b"KEEPTTL"],
             Ttl::Forever => &[],
         };
         let mut all = vec![Vec::new(); self.cores()];
