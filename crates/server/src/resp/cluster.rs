@@ -14,7 +14,7 @@ use crate::membership::{Membership, shown_id};
 
 const DISABLED: &str = "This instance has cluster support disabled";
 
-/// Executes ASKING. It has no effect: at every moment of a move, exactly one node accepts the commands of a slot.
+/// Executes the command `ASKING`. It has no effect: at every moment of a move, exactly one node accepts the commands of a slot.
 pub(super) fn asking(state: &mut ConnectionState) {
     if state.core.shared.membership.is_some() {
         state.encoder().ok();

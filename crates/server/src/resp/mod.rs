@@ -15,7 +15,7 @@
 //! command that must wait becomes a `pending` command, which `drive` completes.
 //!
 //! A new command is a row in the table of `larder_protocol::commands`, a function in one of the modules below, a row in
-//! `handlers`, and a script in `testdata/scripts`. If several cores may have its keys, its row in `handlers` says how
+//! `handlers`, and a script in `testdata/scripts`. If several cores may have its keys, its row in `handlers` defines how
 //! their replies are combined.
 //!
 //! The modules by area:

@@ -25,7 +25,7 @@ pub struct Step {
     pub commands: String,
     /// `None` if the page does not show the output.
     pub output: Option<String>,
-    /// Whether the step is a script that ends at the first command that fails.
+    /// True for a script that ends at the first command that fails.
     pub is_script: bool,
 }
 
@@ -47,7 +47,7 @@ pub fn steps(page: &str, is_selected: impl Fn(&str) -> bool) -> Result<Vec<Step>
             "console" if block.above.contains("need") => {}
             "console" => {
                 return Err(format!(
-                    "line {line}: the paragraph above does not say what the commands need"
+                    "line {line}: the paragraph above must name what the commands need"
                 ));
             }
             language if !PASSIVE.contains(&language) => {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sh` that begins with `$ ` | Each command after a `$ ` is executed. The lines below it are its output, in which `...` stands for omitted text. A command without output must succeed |
 //! | `sh` without prompts | The block is one script, in which each command must succeed. A `text` block directly below it is its output |
-//! | `console` | Not executed. The paragraph above it says what the commands need |
+//! | `console` | Not executed. The paragraph above it names what the commands need |
 //! | `text`, `toml`, `json`, `python`, `rust`, `sql` | Not executed. It contains no shell commands |
 //!
 //! Any other block is an error, so that new blocks are executed or marked on purpose.
