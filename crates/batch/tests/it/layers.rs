@@ -371,7 +371,7 @@ fn a_missing_damaged_or_different_base_is_rejected() {
 
     fs::rename(&base, place("away")).expect("rename");
     assert!(
-        refused(&out).contains("base; put it there again"),
+        refused(&out).contains("base; restore it, or build a complete version"),
         "{}",
         refused(&out)
     );

@@ -310,7 +310,7 @@ fn a_key_signs_a_version_and_is_never_overwritten() {
     ];
     let output = run_failing(2, ["build", &build.input].iter().chain(&options));
     assert!(
-        output.contains("has no key") && !output.contains("bob"),
+        output.contains("contains no key") && !output.contains("bob"),
         "{output}"
     );
     assert!(!out.exists());

@@ -174,7 +174,7 @@ fn a_missing_or_wrong_authority_key_is_rejected() {
     std::fs::remove_file(&key).expect("it was there");
     let wrong = certs.refused(3, &["b"]);
     assert!(
-        wrong.contains("ca.key is not there") && wrong.contains("restore it"),
+        wrong.contains("ca.key does not exist") && wrong.contains("restore it"),
         "{wrong}"
     );
     assert!(!Path::new(&certs.out()).join("b").exists());

@@ -89,7 +89,7 @@ fn gates_apply_to_full_deltas_and_compacted_versions() {
     let gates = ["--out", "tuesday", "--max-nulls", "5%"];
     let output = place.refused(place.build(&[&delta[..], &gates].concat()));
     assert!(
-        output.contains("max_nulls asks about every column and the new version has no profile: build it from the whole input (--full)"),
+        output.contains("max_nulls needs a profile of every column, but the new version has none: build it from the complete input (--full)"),
         "{output}"
     );
     place.write("canary.tsv", "k1\tone\nk2\t2\nnew\t100\n");
@@ -184,7 +184,7 @@ fn an_unusable_base_is_rejected_and_leaves_no_files() {
         let all = [&["changes.csv", "--out", "out", "--on", "monday"], more].concat();
         refused(&all)
     };
-    assert!(on(&["--partitions", "4"]).contains("--partitions is decided by the version"));
+    assert!(on(&["--partitions", "4"]).contains("--partitions is determined by the base version"));
     assert!(on(&["--deleted", "nowhere.csv"]).contains("nowhere.csv"));
     let other = ["changes.csv", "--out", "out", "--on", "monday.csv"];
     assert!(refused(&other).contains("is not a version"));

@@ -295,7 +295,7 @@ fn build_options_are_rejected_with_a_built_version() {
     let with = [&push[..], &["--key", "value", "--compress", "zstd"]].concat();
     let error = run_failing(2, with);
     assert!(
-        error.contains("is a built version, and --key, --compress would"),
+        error.contains("is a built version, but --key, --compress apply only to a build"),
         "{error}"
     );
     run_ok(push);

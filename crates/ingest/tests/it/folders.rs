@@ -90,7 +90,7 @@ fn folders_with_different_columns_are_rejected() {
     ]);
     let error = texts(&options(folder.path(), "id", ValueSpec::Json)).unwrap_err();
     assert!(
-        error.contains("a.csv name the columns [day]") && error.contains("b.csv [day, hour]"),
+        error.contains("a.csv name the columns [day]") && error.contains("b.csv name [day, hour]"),
         "{error}"
     );
 }

@@ -106,7 +106,7 @@ fn promote(
     lost: &BTreeSet<NodeId>,
 ) -> Result<(), String> {
     ensure(placement.owner.is_some_and(|it| lost.contains(&it)), || {
-        format!("{slots} have an owner that is not lost")
+        format!("an owner of {slots} is not lost")
     })?;
     ensure(
         placement.in_sync.contains(&new) && !lost.contains(&new),

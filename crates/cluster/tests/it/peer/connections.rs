@@ -53,7 +53,7 @@ fn unknown_nodes_are_rejected_with_a_reason() {
         known,
         "this node belongs to the cluster \"larder\"",
     );
-    check_refused(options(1), None, "no member in the map of epoch 40");
+    check_refused(options(1), None, "not a member in the map of epoch 40");
     let stale = Some(Incarnation(8));
     check_refused(
         options(1),
@@ -311,7 +311,7 @@ fn unexpected_replies_and_excess_pieces_end_the_connection() {
     one.buffer().extend_from_slice(&twice);
     let received = events(&mut one, NOW);
     assert!(
-        matches!(&received[..], [ConnectionEvent::Reply(..), ConnectionEvent::Ended(ended)] if ended.why.contains("after its end")),
+        matches!(&received[..], [ConnectionEvent::Reply(..), ConnectionEvent::Ended(ended)] if ended.why.contains("a reply has no open stream")),
         "{received:?}"
     );
 
