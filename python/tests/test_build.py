@@ -93,7 +93,7 @@ def test_bad_arguments(tmp_path):
     assert larder.build(rows, store="s", key="a", value="a", out=tmp_path / "built", allow_empty=True).records == 0
     with pytest.raises(larder.Error, match="not empty"):
         larder.build(rows, store="s", key="a", value="a", out=tmp_path / "built", allow_empty=True)
-    with pytest.raises(ValueError, match="no key column"):
+    with pytest.raises(ValueError, match="key names no column"):
         larder.build(rows, store="s", key=[], out=tmp_path / "other")
     with pytest.raises(ValueError, match="store"):
         larder.build(rows, store="a b", key="a", out=tmp_path / "other")
@@ -209,7 +209,7 @@ def test_gates_reject_versions_outside_the_limits(tmp_path):
         assert not (tmp_path / "refused").exists()
     with pytest.raises(larder.Error, match="min_records requires 2001"):
         larder.build(prices(0), out=tmp_path / "refused", min_records=2001, **common)
-    with pytest.raises(larder.Error, match="no profile"):
+    with pytest.raises(larder.Error, match="needs a profile"):
         larder.build(prices(0), out=tmp_path / "refused", profile=False, max_nulls=5, **common)
     for wrong in ["5", -1, {"price": None}, True]:
         with pytest.raises(ValueError, match="max_nulls of column"):

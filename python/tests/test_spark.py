@@ -170,7 +170,7 @@ def test_a_failed_build_leaves_no_version_and_can_be_restarted(spark, tmp_path):
 
 def test_errors_are_reported(spark, tmp_path):
     df = rows(spark, 10)
-    with pytest.raises(ValueError, match="no order"):
+    with pytest.raises(ValueError, match="are unordered"):
         build_store(df, store="s", key="member", out=tmp_path / "built", on_duplicate="last")
     with pytest.raises(PySparkException, match='"nobody"'):
         build_store(df, store="s", key="nobody", out=tmp_path / "built")

@@ -185,7 +185,7 @@ def test_errors_of_a_delta_are_reported(spark, days, monday, tmp_path):
         build_store(frames["changes"], on=tmp_path / "nothing", **words)
     with pytest.raises(larder.Error, match="one of store s"):
         build_store(frames["changes"], on=monday, **{**words, "store": "t"})
-    with pytest.raises(ValueError, match="partitions is decided"):
+    with pytest.raises(ValueError, match="partitions is determined by the base"):
         build_store(frames["changes"], on=monday, partitions=4, **words)
     with pytest.raises(ValueError, match="name it with on"):
         build_store(frames["changes"], deleted=frames["gone"], **words)

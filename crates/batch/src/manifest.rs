@@ -550,7 +550,7 @@ mod tests {
                 "a signature does not change what it is"
             );
             assert_eq!(read.check_signature(&trusted), Ok(()));
-            assert!(rejection(read.check_signature(&trusted[..1])).contains("none of the keys"));
+            assert!(rejection(read.check_signature(&trusted[..1])).contains("not one of the keys"));
             let changes: [fn(&mut Manifest); 4] = [
                 |it| it.store = "other".parse().expect("a name"),
                 |it| it.segments[1].digest = DigestKind::Blake3.of(b"another"),

@@ -264,7 +264,7 @@ mod tests {
         ] {
             let message = message(error);
             assert!(
-                message.contains("is not supported") && message.contains(error),
+                message.contains("uses an unsupported feature") && message.contains(error),
                 "{message}"
             );
             assert!(!message.contains("damaged"), "{message}");

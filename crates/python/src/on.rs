@@ -77,7 +77,7 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<DeltaBase>> {
     let manifest = read_manifest(&location)?;
     if let Some(digest) = on.digest.as_ref().filter(|it| **it != manifest.digest) {
         return Err(failed(format!(
-            "the version at {location} is another one now, with digest {} and not {digest}; build the delta again, on what is there",
+            "the version at {location} was replaced: its digest is {} instead of {digest}; build the delta again on the current version",
             manifest.digest
         )));
     }

@@ -507,7 +507,7 @@ mod tests {
         ] {
             let error = failures(&limits, &blind, Some(&live));
             assert!(
-                error.len() == 1 && error[0].contains("no profile"),
+                error.len() == 1 && error[0].contains("needs a profile of"),
                 "{error:?}"
             );
             assert!(failures(&limits, &live, Some(&blind)).is_empty());

@@ -87,7 +87,7 @@ mod tests {
         assert!(
             other
                 .unknown_cursor_hint()
-                .contains("the node that gave it")
+                .contains("the node that returned it")
         );
     }
 }

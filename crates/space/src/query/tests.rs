@@ -361,7 +361,7 @@ fn errors_point_at_invalid_parts() {
         parse(b"a \xff", &space, &params())
             .unwrap_err()
             .message
-            .contains("no UTF-8")
+            .contains("is not UTF-8")
     );
     let deep = parse("(".repeat(1000).as_bytes(), &space, &params()).unwrap_err();
     assert!(deep.message.contains("100 deep"), "{deep}");
