@@ -151,7 +151,10 @@ fn a_node_that_was_not_in_sync_does_not_become_owner_when_it_returns_first() {
     assert!(why.contains("is not up"), "{why}");
 
     let why = refused(&back_1, Change::RowsDiscarded { node: NodeId(3) });
-    assert!(why.contains("only the rows of such a member can be discarded"), "{why}");
+    assert!(
+        why.contains("only the rows of such a member can be discarded"),
+        "{why}"
+    );
     let given_up = apply(&back_1, Change::RowsDiscarded { node: NodeId(2) });
     assert_eq!(shown(&given_up, 0), " [] {} -> ");
     let goals = vec![(FIRST, vec![NodeId(1), NodeId(2)])];
@@ -422,7 +425,10 @@ fn definitions_are_numbered_and_a_name_is_defined_once() {
     };
     let map = apply(&three(), join("a = copy b"));
     let why = refused(&map, join("a = copy c"));
-    assert!(why.contains("timeline already has another definition"), "{why}");
+    assert!(
+        why.contains("timeline already has another definition"),
+        "{why}"
+    );
     let replaced = apply(
         &map,
         Change::DefinitionSet {

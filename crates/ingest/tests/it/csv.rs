@@ -224,7 +224,10 @@ fn skipped_lines_and_comments_count_in_the_lines_of_errors() {
     );
     named.format = Some(larder_ingest::Format::JsonLines);
     let error = texts(&named).unwrap_err();
-    assert!(error.contains("names of columns apply only to CSV, and this file is jsonl"), "{error}");
+    assert!(
+        error.contains("names of columns apply only to CSV, and this file is jsonl"),
+        "{error}"
+    );
 }
 
 #[test]
