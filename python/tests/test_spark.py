@@ -176,6 +176,6 @@ def test_errors_are_reported(spark, tmp_path):
         build_store(df, store="s", key="nobody", out=tmp_path / "built")
     with pytest.raises(larder.Error, match="no rows"):
         build_store(df.limit(0), store="s", key="member", out=tmp_path / "built")
-    with pytest.raises(TypeError, match="no option"):
+    with pytest.raises(TypeError, match="unknown option"):
         build_store(df, store="s", key="member", out=tmp_path / "built", on_doubles="last")
     assert not (tmp_path / "built").exists()

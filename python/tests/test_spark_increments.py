@@ -193,7 +193,7 @@ def test_errors_of_a_delta_are_reported(spark, days, monday, tmp_path):
         build_store(frames["changes"], deleted=frames["gone"], on=monday, full=True, **words)
     with pytest.raises(ValueError, match="name it with on"):
         build_store(frames["changes"], full=True, **words)
-    with pytest.raises(ValueError, match="nothing to build"):
+    with pytest.raises(ValueError, match="the build has no input"):
         build_store(None, **words)
     with pytest.raises(PySparkException, match="two rows have the key"):
         build_store(frames["changes"], deleted=frames["changes"], on=monday, **words)
