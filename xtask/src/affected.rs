@@ -1,7 +1,6 @@
 //! Tests the crates that a change affects: those with changed files, and all that depend on them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use crate::{ci, tidy, tree};
 
@@ -55,18 +54,9 @@ fn default_base() -> Result<String, String> {
 
 /// Runs git at the root of the workspace and returns the lines of its output.
 fn git(arguments: &[&str]) -> Result<Vec<String>, String> {
-    let line = arguments.join(" ");
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(tree::root())
-        .output()
-        .map_err(|error| format!("cannot start `git {line}`: {error}"))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("`git {line}` failed: {}", why.trim()));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().map(str::to_owned).collect())
+    let output = tree::git(tree::root(), arguments)
+        .map_err(|why| format!("`git {}` failed: {why}", arguments.join(" ")))?;
+    Ok(output.lines().map(str::to_owned).collect())
 }
 
 /// The packages of the workspace.

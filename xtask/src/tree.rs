@@ -58,33 +58,22 @@ pub fn text(path: &str) -> Result<Option<String>, String> {
 /// Returns the files below `root` that git tracks or would add, in order. Ignored files are excluded, because they may
 /// be anything, such as links out of the project. Links to folders and deleted files are excluded too.
 fn files(root: &Path) -> Result<Vec<String>, String> {
-    let failed = |why: &dyn std::fmt::Display| {
-        format!(
-            "git cannot list the files of {}: {why}; run this in a git clone",
-            root.display()
-        )
-    };
-    let mut git = Command::new("git");
-    // The variables that git sets for its hooks refer to another repository.
-    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
-        git.env_remove(name);
-    }
-    let listed = git
-        .arg("-C")
-        .arg(root)
-        .args([
+    let listed = git(
+        root,
+        &[
             "ls-files",
             "-z",
             "--cached",
             "--others",
             "--exclude-standard",
-        ])
-        .output()
-        .map_err(|error| failed(&error))?;
-    if !listed.status.success() {
-        return Err(failed(&String::from_utf8_lossy(&listed.stderr).trim()));
-    }
-    let names = String::from_utf8_lossy(&listed.stdout);
+        ],
+    );
+    let names = listed.map_err(|why| {
+        format!(
+            "git cannot list the files of {}: {why}; run this in a git clone",
+            root.display()
+        )
+    })?;
     let is_file = |name: &&str| fs::metadata(root.join(name)).is_ok_and(|found| found.is_file());
     let mut paths: Vec<String> = names
         .split('\0')
@@ -95,6 +84,21 @@ fn files(root: &Path) -> Result<Vec<String>, String> {
     // During a merge, git lists a conflicting file once for each side.
     paths.dedup();
     Ok(paths)
+}
+
+/// Runs git in a folder and returns its output.
+pub fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut git = Command::new("git");
+    // The variables that git sets for its hooks refer to another repository.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        git.env_remove(name);
+    }
+    let output = git.arg("-C").arg(folder).args(arguments).output();
+    let output = output.map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

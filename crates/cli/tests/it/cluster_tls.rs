@@ -108,7 +108,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(
             began.elapsed() < STEP_TIMEOUT,
-            "it does not come about that {what}"
+            "timed out waiting until {what}"
         );
         std::thread::yield_now();
     }

@@ -1,7 +1,5 @@
 //! Checks the subjects of commits.
 
-use std::process::Command;
-
 use super::extract::Passage;
 use super::phrases::{self, Finding};
 use crate::tree;
@@ -12,18 +10,11 @@ const BASE: &str = "3b0caa1f";
 const LENGTH_MAX: usize = 72;
 
 /// Returns the findings of all commits since `BASE`. A clone without that commit, such as a shallow one, has none.
-pub fn check() -> Result<Vec<Finding>, String> {
-    let output = Command::new("git")
-        .args(["log", "--no-merges", "--format=%s"])
-        .arg(format!("{BASE}..HEAD"))
-        .current_dir(tree::root())
-        .output()
-        .map_err(|error| format!("cannot start `git log`: {error}"))?;
-    if !output.status.success() {
-        return Ok(Vec::new());
-    }
-    let subjects = String::from_utf8_lossy(&output.stdout);
-    Ok(subjects.lines().flat_map(findings).collect())
+pub fn check() -> Vec<Finding> {
+    let range = format!("{BASE}..HEAD");
+    let log = ["log", "--no-merges", "--format=%s", &range];
+    let subjects = tree::git(tree::root(), &log).unwrap_or_default();
+    subjects.lines().flat_map(findings).collect()
 }
 
 fn findings(subject: &str) -> Vec<Finding> {

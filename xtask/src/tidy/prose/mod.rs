@@ -149,8 +149,9 @@ fn read(tree: &Tree) -> Result<Areas, String> {
             _ => {}
         }
     }
-    let commits = commits::check()?;
-    let commits = commits.into_iter().map(|it| ("git log".to_owned(), it));
+    let commits = commits::check()
+        .into_iter()
+        .map(|it| ("git log".to_owned(), it));
     areas.insert("commits".to_owned(), commits.collect());
     for ((part, name), places) in types {
         if places.len() <= DEFINITIONS_MAX {

@@ -74,22 +74,13 @@ fn nodes_with_moving_slots_agree_with_one_engine() {
     }
 }
 
-/// Checks that a seed from `first` on detects a planted mistake, and that the same seed passes without it. `first` is a
-/// seed that is known to detect it; with `LARDER_SLOW_TESTS`, a later one must detect it too.
+/// Checks that a seed from `first` on detects a planted mistake; see [`larder_sim::check_found`].
 fn check_found(first: u64, planted: Planted) {
-    let fails = |seed: u64, planted: Option<Planted>| {
-        let run = std::panic::catch_unwind(|| {
-            let mut world = World::of_nodes(seed);
-            world.planted = planted;
-            world.run_nodes(120);
-        });
-        run.is_err()
-    };
-    let first = first + u64::from(std::env::var_os("LARDER_SLOW_TESTS").is_some());
-    let found = (first..first + 300).find(|seed| fails(*seed, Some(planted)));
-    eprintln!("{planted:?} is found by seed {found:?}");
-    let found = found.expect("some seed finds it");
-    assert!(!fails(found, None), "seed {found} fails without it, too");
+    larder_sim::check_found(first, 300, |seed, is_planted| {
+        let mut world = World::of_nodes(seed);
+        world.planted = is_planted.then_some(planted);
+        world.run_nodes(120);
+    });
 }
 
 #[test]
