@@ -1,6 +1,27 @@
 //! Executes one command on the cores that own its rows, and combines their replies.
 
-use super::*;
+use std::rc::Rc;
+
+use larder_protocol::commands::{Batch, Command, Id, Keys};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Encoder, Request};
+use tokio::time::Instant;
+
+use super::super::super::handlers::{self, Coordination};
+use super::super::super::incoming::Incoming;
+use super::super::super::reply_decoding;
+use super::super::super::spaces::{self, QueryContext, QueryScope};
+use super::super::super::subject::CommandSubject;
+use super::super::joins::JoinChange;
+use super::super::merge::Merge;
+use super::super::partial_write::combined_error;
+use super::super::range::{RangeQuery, check_flush, encode_header, encode_row};
+use super::super::{joins, scan, slots_still_moving};
+use super::{
+    ATTEMPTS_MAX, Commands, Coordinator, LEAVING_MAX, MultiCoreRead, PAUSED_MAX, SLOTS_MOVED,
+    are_consistent, collect_replies, core_stopped, nodes, trailing_argument, until_deadline,
+};
+use crate::tables::{Execution, PausedCores, Refusal, refusal, stopping};
 
 impl Coordinator {
     pub(super) fn request_core(&self, to: usize, batch: Batch, execution: Execution) -> Incoming {
